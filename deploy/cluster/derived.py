@@ -72,6 +72,7 @@ def target_settings(
         core=pinned(core, settings.target_settings),
         slots=settings.slots,
         context_limit=settings.context_limit,
+        kv_dtype=settings.kv_dtype,
         memory_fraction=settings.memory_fraction / settings.pairs_per_gpu,
         adaptive=settings.adaptive,
         run_dir=str(pair_folder(run_dir, index)),

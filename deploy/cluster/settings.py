@@ -56,6 +56,9 @@ class ClusterSettings:
     """Requests that one target runs at once."""
     context_limit: int = 0
     """Most tokens of a prompt and its answer; 0 takes the model's."""
+    kv_dtype: str = "auto"
+    """What keys and values are kept in: auto in dtype, int8 in eight bits with a power of two for each token and head.
+    int8 has room for twice as many tokens as bfloat16. Its text is another, the same with drafts and without."""
     memory_fraction: float = 0.9
     """Part of a GPU that a pair may fill: weights, K/V and all else."""
 

@@ -140,6 +140,7 @@ class TargetApp:
             self._fail(error)
             return
         self._metrics.numerics[worker.numerics.digest].set(1)
+        self._metrics.kv_dtype[worker.numerics.kv_dtype or worker.numerics.dtype].set(1)
         for state, count in worker.exactness.counts.items():
             self._metrics.exact_shapes[state].set(count)
         self._service.open(self._services.service)

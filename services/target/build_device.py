@@ -49,6 +49,7 @@ from services.target.sizing.memory_terms import available_bytes, check_free, pac
 
 _LOG = logging.getLogger(__name__)
 
+_HEAD_STEP = 16
 Costs = Callable[[], Mapping[tuple[int, int], float]]
 
 
@@ -99,6 +100,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     if not settings.random_weights:
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
+    _check_heads(settings, model)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
     nodes = _nodes(settings, model, context)
@@ -108,7 +110,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
-    numerics = numerics_of(VERSION, model.device, settings.dtype)
+    numerics = numerics_of(VERSION, model.device, settings.dtype, settings.kv_dtype if settings.coded else "")
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
     micros = runner.warm_up(check)
@@ -134,6 +136,15 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         exactness=check.found,
         synthetic_acceptance=settings.synthetic_acceptance,
     )
+
+
+def _check_heads(settings: TargetSettings, model: Target) -> None:
+    """Refuses codes of heads that no kernel takes."""
+    odd = [attention.head_dim for attention in model.spec.groups if attention.head_dim % _HEAD_STEP]
+    if settings.coded and model.device.type == "cuda" and odd:
+        raise invalid_field(
+            "kv_dtype", f"int8 on a GPU takes heads of a multiple of {_HEAD_STEP}, and some are {odd[0]}"
+        )
 
 
 def _context(settings: TargetSettings, model: Target) -> DraftContext:
@@ -217,6 +228,7 @@ def _shapes(
         synthetic_acceptance=settings.synthetic_acceptance,
         eager=settings.eager,
         nodes=nodes,
+        coded=settings.coded,
     )
 
 
@@ -252,7 +264,9 @@ def _cache(
     if not settings.prefix_cache:
         return None
     held = runner.pool
-    revisions = held.model.revision.encode(), held.context.revision.encode()
+    # K/V of another type are other content.
+    target = held.model.revision + (f" {settings.kv_dtype}" if settings.coded else "")
+    revisions = target.encode(), held.context.revision.encode()
     return PrefixCache(pool, *revisions, snapshots)
 
 

@@ -17,6 +17,8 @@ _DEVICES = ("cpu", "cuda")
 _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
+_CODES = "int8"
+_KV_DTYPES = (_AUTO, _CODES)
 _WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
@@ -92,6 +94,9 @@ class TargetSettings:
     """Requests that run at once."""
     context_limit: int = 0
     """Most tokens of a prompt and its output; 0 takes the model's."""
+    kv_dtype: str = _AUTO
+    """What keys and values are kept in: auto in dtype, int8 in eight bits with a power of two for each token and head.
+    int8 has room for twice as many tokens as bfloat16. Its text is another, the same with drafts and without."""
     blocks: int = 0
     """Blocks of K/V; 0 derives them from the memory."""
     block_size: int = 16
@@ -203,6 +208,7 @@ class TargetSettings:
         _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
         _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
+        self._check_kv_dtype()
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
@@ -241,6 +247,16 @@ class TargetSettings:
             _require(getattr(self, name) >= 0, name, "must not be negative")
         for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
+
+    def _check_kv_dtype(self) -> None:
+        _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")
+        wide = self.device == "cuda" and self.dtype != "bfloat16"
+        _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
+
+    @property
+    def coded(self) -> bool:
+        """Whether keys and values are codes of eight bits."""
+        return self.kv_dtype == _CODES
 
     @property
     def held_snapshots(self) -> int:

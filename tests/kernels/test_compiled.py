@@ -56,6 +56,9 @@ HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"OFFSET": 1.0},
 )
 """Qwen3's, Qwen2's, Llama's, and all at once."""
+STORED = {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "HALF_PAD": 32, "WIDE": tl.float32, "GROUP": 8, "PDL": True}
+CODES = {"kv_ptr": "*i8", "exponents_ptr": "*i8"}
+"""Keys and values of eight bits."""
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "OFFSET": offset, "PDL": True}, {})
@@ -82,19 +85,24 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             store_qkv._store_qkv_kernel,
-            {
-                "QUERIES": 8,
-                "KV_HEADS": 2,
-                "SIZE": 64,
-                "HALF_PAD": 32,
-                "WIDE": tl.float32,
-                "GROUP": 8,
-                "PDL": True,
-                **flags,
-            },
+            {**STORED, **flags},
             {},
         )
         for flags in HEAD_FLAGS
+    ),
+    (
+        store_qkv._store_qkv_kernel,
+        {**STORED, "OFFSET": 0.0},
+        CODES,
+    ),
+    *(
+        (
+            attention.attend_kernel,
+            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": False, "HAS_TREE": tree, "CAUSAL": True, "TILE": tile}
+            | {"SPLITS": 16, "PROGRAMS": programs},
+            CODES,
+        )
+        for tree, tile, programs in ((False, 64, 1), (False, 16, 16), (True, 64, 2))
     ),
     *(
         (

@@ -64,7 +64,7 @@ class RigSettings:
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire. With `nodes` drafts are trees.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
-    `mixed` rows of a burst never pause, and are computed with its prompts.
+    `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits.
     """
 
     width: int = 1
@@ -81,6 +81,7 @@ class RigSettings:
     eos_ids: tuple[int, ...] = ()
     look_ahead: int = 0
     drafter_memory: str = ""
+    coded: bool = False
     synthetic_acceptance: tuple[float, ...] = ()
     nodes: bool = False
 
@@ -128,6 +129,7 @@ class Rig:
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
             nodes=settings.nodes,
+            coded=settings.coded,
         )
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),

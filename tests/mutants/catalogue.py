@@ -4,6 +4,7 @@ from tests.mutants.arithmetic import ARITHMETIC
 from tests.mutants.chains import CHAINS
 from tests.mutants.experts import EXPERTS
 from tests.mutants.hybrids import HYBRIDS
+from tests.mutants.kv_codes import KV_CODES
 from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
 from tests.mutants.nodes import NODES
@@ -341,6 +342,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *EXPERTS,
     *MASKS,
     *NODES,
+    *KV_CODES,
     *SNAPSHOTS,
     *SLIDING,
 )

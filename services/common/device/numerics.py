@@ -17,12 +17,16 @@ _DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """The parts; processes that agree in all of them round alike. ``libraries`` are versions by name."""
+    """The parts; processes that agree in all of them round alike.
+
+    ``libraries`` are versions by name, and ``kv_dtype`` is the type of keys and values where it is another than dtype.
+    """
 
     release: str
     device: str
     libraries: Mapping[str, str]
     dtype: str
+    kv_dtype: str = ""
 
     @property
     def digest(self) -> str:
@@ -31,9 +35,10 @@ class Numerics:
         return hashlib.sha256(parts.encode()).hexdigest()[:_DIGITS]
 
 
-def numerics_of(release: str, device: torch.device, dtype: str) -> Numerics:
+def numerics_of(release: str, device: torch.device, dtype: str, kv_dtype: str = "") -> Numerics:
     """Return how this process computes on a device, with the threads that it uses now."""
-    return Numerics(release=release, device=_device(device), libraries=_libraries(device), dtype=dtype)
+    libraries = _libraries(device)
+    return Numerics(release=release, device=_device(device), libraries=libraries, dtype=dtype, kv_dtype=kv_dtype)
 
 
 def _device(device: torch.device) -> str:

@@ -122,6 +122,7 @@ class TargetMetrics(ServiceMetrics):
     engine_stuck = gauge("1 while work is pending and no round advances.")
     ready = gauge("1 while the service takes work.")
     numerics = gauge("1 for what the target computes with, by the digest that Describe tells.", label="digest")
+    kv_dtype = gauge("1 for the type that keys and values are kept in.", label="dtype")
     exact_shapes = gauge(
         "Captured shapes by what the check at start found of their rows; 0 for each where it did not look.",
         label="state",

@@ -15,7 +15,7 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
-from services.common.kernels.span_attention.reference import attend, gathered, room_for
+from services.common.kernels.span_attention.reference import attend, attend_paged, gathered, room_for
 from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.torchscript import compiled
 from services.common.model.cpu_ffn import host_ffn
@@ -81,16 +81,19 @@ class HostSpanAttention(HostMixer):
     """A target's attention: rows store their keys and values and attend causally."""
 
     def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
-        """Return the mixed rows [T, F]; `state` is the paged K/V alone, `rooms` hold what each span reads."""
+        """Return the mixed rows [T, F]; `state` is paged K/V, of codes with exponents, `rooms` hold what spans read."""
         mixed_TF, slots_T, kv_2NSHD = self.qkv(normed_TD), places.slots_T, state[0]
+        exponents_2NSH = state[1] if len(state) > 1 else None
         rotation, view = places.rotations[self.group], self.group * len(places.counts)
-        q_THD = store_qkv(mixed_TF, self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
+        q_THD = store_qkv(
+            mixed_TF, self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps, None, self.offset, exponents_2NSH
+        )
         mixed: list[Tensor] = []
         for q in q_THD.split(places.counts):
             read_BT, bias = places.reads[view], places.biases[view]
-            keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[view])
             q_BWHD = q.unflatten(0, [read_BT.shape[0], -1])
-            mixed.append(attend(q_BWHD, keys_BTHD, values_BTHD, bias, self.scale).flatten(0, 1))
+            mixed_BWF = attend_paged(q_BWHD, kv_2NSHD, exponents_2NSH, read_BT, rooms[view], bias, self.scale)
+            mixed.append(mixed_BWF.flatten(0, 1))
             view += 1
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 

@@ -60,14 +60,14 @@ class SpanAttention:
     def __call__(
         self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
     ) -> Tensor:
-        """`state` is paged K/V [2, N, S, Hkv, Dh]."""
-        (kv_2NSHD,) = state
-        mixed_TF = self._at_once(normed, rows, rotation, kv_2NSHD)
+        """`state` is paged K/V [2, N, S, Hkv, Dh], of codes with their exponents."""
+        kv_2NSHD, exponents_2NSH = state[0], state[1] if len(state) > 1 else None
+        mixed_TF = None if len(state) > 1 else self._at_once(normed, rows, rotation, kv_2NSHD)
         if mixed_TF is None:
-            q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
+            q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec, exponents_2NSH)
             mixed_TF = torch.empty_like(q_THD).flatten(1)
             for (span, q_BWHD), (_, room_BWF) in zip(rows.split(q_THD), rows.split(mixed_TF), strict=True):
-                attend_span(q_BWHD, kv_2NSHD, span, room_BWF)
+                attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
         if self.weights.gate_FD is None:
             return mixed_TF
         return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
@@ -104,11 +104,14 @@ class BlockAttention:
 
 
 def _projected(
-    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, rows: Rows, spec: StackSpec
-) -> Tensor:
+    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, rows: Rows, spec: StackSpec,
+    exponents_2NSH: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Return the queries [T, Hq, Dh]; keys and values go to their slots."""
     qkv_FD, norm_HD, eps, offset = weights.qkv_FD, weights.head_norm_HD, spec.norm_eps, spec.norm_offset
-    return project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, rows.slots_T, eps, weights.bias_F, offset)
+    return project_qkv(
+        normed, qkv_FD, norm_HD, rotation, kv_2NSHD, rows.slots_T, eps, weights.bias_F, offset, exponents_2NSH
+    )
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,17 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan, next_folded, plan_blocks, ring_rows
+from services.common.kernels.kv_codes.reference import powers_are_exact
 from services.common.model.delta_weights import state_type
 from services.common.model.rows import Part, Rows
 from services.common.model.spec import Attention, Delta, StackSpec
 from services.common.model.state_snapshots import StateSnapshots
 
 LayerState = list[Tensor]
-"""Paged K/V alone [2, N, S, Hkv, Dh]; of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C]."""
+"""Paged K/V [2, N, S, Hkv, Dh], of codes with exponents [2, N, S, Hkv].
+
+Of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C].
+"""
 SpanPlan = BlockPlan | DeltaSpan
 """Where recurrent layers find and fold the rows of a span: on a CPU, and for kernels."""
 
@@ -46,6 +50,9 @@ class SequenceStates:
     Rows are written at absolute positions and only lengths move, so the next rows overwrite rejected ones.
     """
 
+    coded = False
+    """Whether K/V are codes of eight bits (`kv_codes`)."""
+
     def __init__(
         self,
         spec: StackSpec,
@@ -60,28 +67,33 @@ class SequenceStates:
         """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's.
 
         Recurrent states have places for so many `snapshots`. `paged` are keys and values [L, 2, N, S, Hkv, Dh] of each
-        group of attention, under the same block ids.
+        group of attention, of codes with their exponents, under the same block ids.
         """
-        groups = spec.groups
-        self.paged = [
-            torch.zeros(kv_shape(spec, blocks, block_size, own), dtype=dtype, device=device) for own in groups
-        ]
+        assert not self.coded or powers_are_exact(), "this machine's powers of two are not exact"
+        groups = {own: self._new_paged(kv_shape(spec, blocks, block_size, own), dtype, device) for own in spec.groups}
+        self.paged = [tensor for own in groups.values() for tensor in own]
         self._recurrent = None
         if spec.delta is not None:
             self._recurrent = RecurrentStates(spec, spec.delta, dtype, device, slots, width, snapshots)
         kept = iter(self._recurrent.layers if self._recurrent else ())
-        paged = {own: iter(kv_L2NSHD.unbind()) for own, kv_L2NSHD in zip(groups, self.paged, strict=True)}
+        paged = {own: zip(*tensors, strict=True) for own, tensors in groups.items()}
         self.layers: list[LayerState] = [
-            [next(paged[layer.mixer])] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
+            [*next(paged[layer.mixer])] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
         ]
 
+    def _new_paged(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+        """Return K/V of a shape, or codes and their exponents."""
+        kinds = {shape: torch.int8, shape[:-1]: torch.int8} if self.coded else {shape: dtype}
+        return [torch.zeros(each, dtype=kind, device=device) for each, kind in kinds.items()]
+
     @staticmethod
-    def sizes(spec: StackSpec, itemsize: int, width: int = 1) -> StateBytes:
+    def sizes(spec: StackSpec, itemsize: int, width: int = 1, coded: bool = False) -> StateBytes:
         """Return the bytes that the states of a spec take; the pad slot's do not grow."""
+        shapes = [kv_shape(spec, 1, 1, own) for own in spec.groups]
+        token = sum(prod(shape) + prod(shape[:-1]) if coded else prod(shape) * itemsize for shape in shapes)
         slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
         snapshot = 0 if spec.delta is None else StateSnapshots.sizes(spec.count(Delta), spec.delta, itemsize)
-        token = sum(prod(kv_shape(spec, 1, 1, own)) for own in spec.groups)
-        return StateBytes(slot, slot, token * itemsize, snapshot)
+        return StateBytes(slot, slot, token, snapshot)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -124,6 +136,12 @@ class SequenceStates:
 
     def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
         """Slots [B] have grown by counts [B] tokens. Does nothing: rows stay in place until their block is full."""
+
+
+class CodedStates(SequenceStates):
+    """States whose keys and values are codes."""
+
+    coded = True
 
 
 class RecurrentStates:

@@ -18,7 +18,7 @@ from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
-from services.common.model.states import SequenceStates
+from services.common.model.states import CodedStates, SequenceStates
 from services.common.model.weights import ModelWeights, elements, model_shapes, products
 from services.common.model.widened import WidenedCheckpoint
 
@@ -56,13 +56,15 @@ class Target:
         self.lm_head_VD = embed_VD if lm_head_VD is None else lm_head_VD
 
     def new_states(
-        self, blocks: int, block_size: int, slots: int = 1, width: int = 1, snapshots: int = 0
+        self, blocks: int, block_size: int, slots: int = 1, width: int = 1, snapshots: int = 0, coded: bool = False
     ) -> SequenceStates:
         """Return the states of sequences that share blocks, the pad block included, and have slots, the pad slot too.
 
         `width` is that of the widest span whose rows may be rejected, and `snapshots` the places for recurrent states.
+        With `coded` keys and values are codes of eight bits.
         """
-        return SequenceStates(self.spec, blocks, block_size, self.dtype, self.device, slots, width, snapshots)
+        kind = CodedStates if coded else SequenceStates
+        return kind(self.spec, blocks, block_size, self.dtype, self.device, slots, width, snapshots)
 
     @torch.no_grad()
     def forward(

@@ -62,7 +62,7 @@ class Pool:
         # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
         widest = settings.widths[-1]
-        by_slot = settings.slots + 1, widest, settings.snapshots
+        by_slot = settings.slots + 1, widest, settings.snapshots, settings.coded
         states = model.new_states(settings.blocks + 1, settings.block_size, *by_slot)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(

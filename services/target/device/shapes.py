@@ -152,6 +152,7 @@ class RunnerSettings:
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone. With `nodes` the rows of a sequence are those of a tree.
+    With `coded` keys and values are codes of eight bits.
     """
 
     slots: int
@@ -170,6 +171,7 @@ class RunnerSettings:
     synthetic_acceptance: tuple[float, ...] = ()
     eager: bool = False
     nodes: bool = False
+    coded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets"):

@@ -155,6 +155,7 @@ def numerics_to_pb(numerics: Numerics) -> pb.Numerics:
         device=numerics.device,
         libraries=numerics.libraries,
         dtype=numerics.dtype,
+        kv_dtype=numerics.kv_dtype,
     )
 
 

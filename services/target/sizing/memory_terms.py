@@ -59,6 +59,11 @@ class SizingSettings(Protocol):
         ...
 
     @property
+    def coded(self) -> bool:
+        """Whether keys and values are codes of eight bits."""
+        ...
+
+    @property
     def held_snapshots(self) -> int:
         """Snapshots of recurrent states, where the model has them."""
         ...
@@ -133,7 +138,7 @@ def _target_terms(
 ) -> MemoryTerms:
     """What the target's process holds."""
     spec, size = model.spec, model.dtype.itemsize
-    states = SequenceStates.sizes(spec, size, widths[-1])
+    states = SequenceStates.sizes(spec, size, widths[-1], settings.coded)
     fixed = {
         "target_weights": size * model.elements,
         "target_states": states.fixed,

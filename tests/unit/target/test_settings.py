@@ -68,3 +68,17 @@ def test_latency_computes_prompts_in_small_packs_and_never_pauses_rows(device: s
 def test_what_is_preferred_has_two_names() -> None:
     with pytest.raises(PacelineError, match="throughput or latency"):
         TargetSettings(model="m", prefer="speed")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"kv_dtype": "int4"}, "must be one of auto, int8"), ({"kv_dtype": "int8", "device": "cuda"}, "dtype bfloat16")],
+    ids=str,
+)
+def test_keys_and_values_in_eight_bits_go_with_some_types(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(PacelineError, match=words) as refusal:
+        TargetSettings(model="m", **settings)
+    assert refusal.value.field == "kv_dtype"
+    assert not TargetSettings(model="m").coded
+    for device, dtype in (("cuda", "bfloat16"), ("cpu", "float32"), ("cpu", "float64")):
+        assert TargetSettings(model="m", device=device, dtype=dtype, kv_dtype="int8").coded

@@ -65,9 +65,25 @@ def turn_heads(
     x_ptr, target_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, scale, eps,
     SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Load heads [M] of one row, divide by the row's norm, turn them, and store them at targets [M].
+    """Load heads [M] of one row, turn them as `turned_heads` does, and store them at targets [M]."""
+    low, high, reads = turned_heads(
+        x_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, scale, eps, SIZE, HALF_PAD, WIDE, OFFSET
+    )
+    kind = x_ptr.dtype.element_ty
+    target = target_ptr[None, :] + tl.arange(0, HALF_PAD)[:, None]
+    tl.store(target, low.to(kind), mask=reads)
+    tl.store(target + SIZE // 2, high.to(kind), mask=reads)
 
-    Without `bias_ptr` nothing is added first; without `weight_ptr` heads have no norm; OFFSET is the norm's.
+
+@triton.jit
+def turned_heads(
+    x_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, scale, eps,
+    SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    """Load heads [M] of one row, divide by the row's norm, and turn them; return both halves, and where they are.
+
+    Without `bias_ptr` nothing is added first; without `weight_ptr` heads have no norm; OFFSET is the norm's. Outside of
+    a head halves are zero.
     """
     half = tl.arange(0, HALF_PAD)[:, None]
     inside = half < SIZE // 2
@@ -82,10 +98,7 @@ def turn_heads(
     cos = tl.load(cos_ptr + half, mask=inside, other=0.0).to(WIDE)
     sin_low = tl.load(sin_ptr + half, mask=inside, other=0.0).to(WIDE)
     low, high = turn(low, high, norm_low, norm_high, cos, sin_low, eps, SIZE, weight_ptr is not None)
-    kind = x_ptr.dtype.element_ty
-    target = target_ptr[None, :] + half
-    tl.store(target, low.to(kind), mask=reads)
-    tl.store(target + SIZE // 2, high.to(kind), mask=reads)
+    return low, high, reads
 
 
 @triton.jit

@@ -10,17 +10,20 @@ from services.common.kernels.span_attention.span import Span, plan_context, plan
 __all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span", "seen_through", "seen_within"]
 
 
-def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None) -> Tensor:
+def attend_span(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None
+) -> Tensor:
     """Let row j of a span at lengths.. attend to positions 0 .. length + j, its own included; returns [B, W, H * D].
 
     The keys and values of the span are already in their blocks. Contents of blocks past a row's reach never matter.
-    `room_BWF` is memory for the result, where rows of several spans lie behind one another.
+    `room_BWF` is memory for the result, where rows of several spans lie behind one another. With `exponents_2NSH` K/V
+    are codes (`kv_codes`).
     """
     if on_kernel(q_BWHD):
         from services.common.kernels.span_attention import kernel
 
-        return kernel.attend_span(q_BWHD, kv_2NSHD, span, room_BWF)
-    mixed_BWF = reference.attend_span(q_BWHD, kv_2NSHD, span)
+        return kernel.attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
+    mixed_BWF = reference.attend_span(q_BWHD, kv_2NSHD, span, exponents_2NSH)
     return mixed_BWF if room_BWF is None else room_BWF.copy_(mixed_BWF)
 
 

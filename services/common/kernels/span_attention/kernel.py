@@ -26,9 +26,11 @@ _MANY_MERGES = 264
 _LOG2_E = 1.4426950408889634
 
 
-def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None) -> Tensor:
+def attend_span(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None
+) -> Tensor:
     """Let row j attend to positions 0 .. length + j; the result is in `room_BWF`, where that is given."""
-    return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF)
+    return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF, exponents_2NSH)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -44,7 +46,7 @@ def _merge_rows(pairs: int, rows: int) -> tuple[int, int]:
 
 def _launch(
     q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD: Tensor, span: Span,
-    room_BWF: Tensor | None = None,
+    room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
@@ -77,7 +79,8 @@ def _launch(
         attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own)
     else:
         attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
-            q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B,
+            q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, block_keys, block_values,
+            span.block_table_BN, span.lengths_B, span.reach_B,
             span.positions_BW, span.lengths_B if ancestors_BW is None else ancestors_BW, partial, sums, out_BWF,
             kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
             block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),

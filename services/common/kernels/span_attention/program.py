@@ -5,6 +5,7 @@
 import triton
 import triton.language as tl
 
+from services.common.kernels.kv_codes.kernel import widened
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.parts import leave
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
@@ -15,9 +16,9 @@ _FULL_TILE = tl.constexpr(64)
 
 @triton.jit
 def attend_kernel(
-    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, positions_ptr, ancestors_ptr,
-    partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb,
-    stride_vw, stride_vh, scale,
+    q_ptr, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, positions_ptr,
+    ancestors_ptr, partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh,
+    stride_vb, stride_vw, stride_vh, scale,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
@@ -27,7 +28,7 @@ def attend_kernel(
 
     One program takes all splits, or several have a share each. The first adds its own to one part, others leave each
     apart. Rows of a tile may have splits of two sizes: a program with a share takes both in turn, but one of all has no
-    registers for that, and there are twice as many.
+    registers for that, and there are twice as many. K/V of eight bits are codes, and have exponents beside them.
     """
     PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
     pair, program = tl.program_id(0), 0 if PROGRAMS == 1 else tl.program_id(1)
@@ -55,9 +56,9 @@ def attend_kernel(
     row_table_ptr, bits_ptr = table_ptr + sequence * stride_table, ancestors_ptr + sequence * WIDTH
     out_ptrs = out_ptr + q_row[:, None] * SIZE + column[None, :]
     tile_of = (
-        q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
-        sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw,
-        stride_kh, stride_vb, stride_vw, stride_vh, scale,
+        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs,
+        row, column, low, sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb,
+        stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     )  # fmt: skip
     if PROGRAMS == 1:
         if (second == 0) | (most > least):
@@ -88,9 +89,9 @@ def _attend(
 ):  # fmt: skip
     """Do what `attend_kernel` does for the rows whose splits have `size` tiles, from the first split to `behind`."""
     (
-        q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
-        sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw,
-        stride_kh, stride_vb, stride_vw, stride_vh, scale,
+        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs,
+        row, column, low, sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb,
+        stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     ) = tile_of  # fmt: skip
     begin = tl.maximum(oldest // TOKENS, first_split * size)
     # Rows with splits of this size see no tile behind the last of them.
@@ -104,6 +105,8 @@ def _attend(
     # What is the same for all tiles is added first, so that the loop adds one number.
     keys_ptrs = kv_ptr + head * SIZE + column[None, :]
     values_ptrs = keys_ptrs + places * KV_HEADS * SIZE
+    key_exponents_ptr = exponents_ptr + head
+    value_exponents_ptr = key_exponents_ptr + places * KV_HEADS
     known = (column < SIZE)[None, :]
     best, mass, sum_ = nothing(TILE, SIZE_PAD, WIDE)
     whole_best, whole_mass, whole_sum = best, tl.max(mass, 1), sum_
@@ -122,6 +125,8 @@ def _attend(
             place = _place(block, read, BLOCK_SIZE, KV_HEADS, SIZE)
             k = tl.load(keys_ptrs + place[:, None], mask=known, other=0.0)
             v = tl.load(values_ptrs + place[:, None], mask=known, other=0.0)
+            k = widened(k, key_exponents_ptr, place, None, q.dtype, SIZE)
+            v = widened(v, value_exponents_ptr, place, None, q.dtype, SIZE)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
             if (tile * TOKENS + TOKENS > seen_by_all) | (WINDOW > 0):
                 sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
@@ -140,6 +145,8 @@ def _attend(
         place, reads = _place(block, read, BLOCK_SIZE, KV_HEADS, SIZE), (block != 0)[:, None] & known
         k = tl.load(keys_ptrs + place[:, None], mask=reads, other=0.0)
         v = tl.load(values_ptrs + place[:, None], mask=reads, other=0.0)
+        k = widened(k, key_exponents_ptr, place, block != 0, q.dtype, SIZE)
+        v = widened(v, value_exponents_ptr, place, block != 0, q.dtype, SIZE)
         own = ((position >= length) & (position < total))[:, None] & (column < SIZE)[None, :]
         k = _with_own(
             k, block_k_ptr, sequence, position - length, head, column, own, stride_kb, stride_kw, stride_kh, HAS_BLOCK

@@ -4,13 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.kv_codes.reference import widened
 from services.common.kernels.span_attention.span import Span
 
 
-def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, exponents_2NSH: Tensor | None = None) -> Tensor:
     """Let row j attend to positions 0 .. length + j."""
-    keys_BTHD, values_BTHD = gathered(kv_2NSHD, span.read_BT, room_for(kv_2NSHD, span.read_BT))
-    return attend(q_BWHD, keys_BTHD, values_BTHD, span.bias_B1WT)
+    room_2BTHD = room_for(kv_2NSHD, span.read_BT)
+    return attend_paged(q_BWHD, kv_2NSHD, exponents_2NSH, span.read_BT, room_2BTHD, span.bias_B1WT)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -21,10 +22,29 @@ def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSH
     return attend(q_BWHD, keys_BTHD, values_BTHD, span.bias_B1WT)
 
 
+def attend_paged(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, exponents_2NSH: Tensor | None, index_BT: Tensor, room_2BTHD: Tensor,
+    bias_B1WT: Tensor | None, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Return [B, W, H * D] of queries over keys and values at flat slots [B, T]; `room_for` them holds their numbers.
+
+    By codes sums are float64: in float32 their order follows the number of rows, and where the last bit of a row
+    differs, a code of the next layer's heads may be another, a whole step away.
+    """
+    if exponents_2NSH is None:
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, index_BT, room_2BTHD)
+        return attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT, scale)
+    flat_2PHD, flat_2PH, index_T = kv_2NSHD.flatten(1, 2), exponents_2NSH.flatten(1, 2), index_BT.flatten()
+    codes_2THD, own_2TH = flat_2PHD.index_select(1, index_T), flat_2PH.index_select(1, index_T)
+    room_2BTHD.copy_(widened(codes_2THD, own_2TH, room_2BTHD.dtype).view(room_2BTHD.shape))
+    return attend(q_BWHD.double(), room_2BTHD[0], room_2BTHD[1], bias_B1WT, scale).to(q_BWHD.dtype)
+
+
 def room_for(kv_2NSHD: Tensor, index_BT: Tensor) -> Tensor:
     """Return memory for the keys and values of one layer, which the layers after it may use again."""
     shape = [2, index_BT.shape[0], index_BT.shape[1], kv_2NSHD.shape[-2], kv_2NSHD.shape[-1]]
-    return torch.empty(shape, dtype=kv_2NSHD.dtype, device=kv_2NSHD.device)
+    kind = kv_2NSHD.dtype if kv_2NSHD.is_floating_point() else torch.float64
+    return torch.empty(shape, dtype=kind, device=kv_2NSHD.device)
 
 
 def gathered(kv_2NSHD: Tensor, index_BT: Tensor, room_2BTHD: Tensor) -> tuple[Tensor, Tensor]:

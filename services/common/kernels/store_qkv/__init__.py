@@ -19,6 +19,7 @@ def project_qkv(
     eps: float,
     bias_F: Tensor | None = None,
     offset: float = 0.0,
+    exponents_2NSH: Tensor | None = None,
 ) -> Tensor:
     """Return the rotated queries [T, Hq, D]; store the rotated keys and the values at the rows' flat slots.
 
@@ -32,9 +33,12 @@ def project_qkv(
         eps: of the norms.
         bias_F: what the projection adds to each line; None for a model without it.
         offset: what the head norms add to their weights.
+        exponents_2NSH: with them K/V are codes (`kv_codes`).
     """
     if on_kernel(normed.rows_TD):
         from services.common.kernels.store_qkv import fused
 
-        return fused.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
-    return reference.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
+        project = fused.project_qkv
+    else:
+        project = reference.project_qkv
+    return project(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH)

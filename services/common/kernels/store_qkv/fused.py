@@ -32,12 +32,16 @@ def project_qkv(
     eps: float,
     bias_F: Tensor | None = None,
     offset: float = 0.0,
+    exponents_2NSH: Tensor | None = None,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     kv_heads, size = kv_2NSHD.shape[3:]
-    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size) or _in_cuda(normed.rows_TD, qkv_FD):
+    fuses = exponents_2NSH is None and _fuses(normed.rows_TD, size)
+    if isinstance(qkv_FD, Int8Weight) or not fuses or _in_cuda(normed.rows_TD, qkv_FD):
         mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
-        return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width)
+        return store_qkv(
+            mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width, exponents_2NSH
+        )  # fmt: skip
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
     assert qkv_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
     x_TD, heads = normed.rows_TD.contiguous(), len(qkv_FD) // size

@@ -9,10 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.kv_codes.kernel import store_halves, store_heads
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
-from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads
+from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads
 from services.common.kernels.sums import root_scale
 
 
@@ -26,6 +27,7 @@ def store_qkv(
     bias_F: Tensor | None = None,
     offset: float = 0.0,
     width: int = 0,
+    exponents_2NSH: Tensor | None = None,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots.
 
@@ -34,13 +36,15 @@ def store_qkv(
     mixed_TF = mixed.rows_TD
     assert mixed_TF.is_contiguous(), "rows must be contiguous"
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
+    assert exponents_2NSH is None or mixed_TF.dtype != torch.float64, "codes are made of 32 bits at most"
     (count, lines), (kv_heads, size) = mixed_TF.shape, kv_2NSHD.shape[3:]
     queries = lines // size - 2 * kv_heads
     q_THD = torch.empty((count, queries, size), dtype=mixed_TF.dtype, device=mixed_TF.device)
     wide = tl.float64 if mixed_TF.dtype == torch.float64 else tl.float32
     kinds = [triton.cdiv(heads, GROUP) for heads in (queries, kv_heads, kv_heads)]
     _store_qkv_kernel[(count, sum(kinds))](
-        mixed_TF, mixed.squares_T, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
+        mixed_TF, mixed.squares_T, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD,
+        kv_2NSHD if exponents_2NSH is None else exponents_2NSH, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / max(width, 1), eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, HALF_PAD=triton.next_power_of_2(size // 2), WIDE=wide,
         GROUP=GROUP, OFFSET=offset, PDL=PDL, **LAUNCH,
@@ -50,12 +54,12 @@ def store_qkv(
 
 @triton.jit
 def _store_qkv_kernel(
-    mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, inverse_width,
-    eps,
+    mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, exponents_ptr, slots_ptr, places,
+    inverse_width, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr,
     GROUP: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Groups of heads in the order queries, keys, values; none mixes two kinds."""
+    """Groups of heads in the order queries, keys, values; none mixes two kinds. K/V of eight bits are codes."""
     allow_next(PDL)
     await_previous(PDL)
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -78,14 +82,28 @@ def _store_qkv_kernel(
         )  # fmt: skip
     elif group < Q_GROUPS + KV_GROUPS:
         key_head = (group - Q_GROUPS) * GROUP + member
-        turn_heads(
-            mixed_ptr, kv_ptr + (slot * KV_HEADS + key_head) * SIZE, QUERIES + key_head, key_head < KV_HEADS, bias_ptr,
-            weight_ptr, cos_ptr, sin_ptr, scale, eps, SIZE, HALF_PAD, WIDE, OFFSET,
-        )  # fmt: skip
+        place = slot * KV_HEADS + key_head
+        if kv_ptr.dtype.element_ty == tl.int8:
+            low, high, reads = turned_heads(
+                mixed_ptr, QUERIES + key_head, key_head < KV_HEADS, bias_ptr, weight_ptr, cos_ptr, sin_ptr, scale, eps,
+                SIZE, HALF_PAD, WIDE, OFFSET,
+            )  # fmt: skip
+            low, high = low.to(q_ptr.dtype.element_ty), high.to(q_ptr.dtype.element_ty)
+            store_halves(kv_ptr, exponents_ptr, place, key_head < KV_HEADS, low, high, reads, SIZE)
+        else:
+            turn_heads(
+                mixed_ptr, kv_ptr + place * SIZE, QUERIES + key_head, key_head < KV_HEADS, bias_ptr, weight_ptr,
+                cos_ptr, sin_ptr, scale, eps, SIZE, HALF_PAD, WIDE, OFFSET,
+            )  # fmt: skip
     else:
         value_head, column = (group - Q_GROUPS - KV_GROUPS) * GROUP + member, tl.arange(0, 2 * HALF_PAD)
         takes = (value_head < KV_HEADS)[:, None] & (column < SIZE)[None, :]
         at = (QUERIES + KV_HEADS + value_head[:, None]) * SIZE + column[None, :]
         value = load_heads(mixed_ptr, bias_ptr, at, takes, scale, WIDE)
-        target = kv_ptr + ((places + slot) * KV_HEADS + value_head[:, None]) * SIZE + column[None, :]
-        tl.store(target, value.to(kv_ptr.dtype.element_ty), mask=takes)
+        place = (places + slot) * KV_HEADS + value_head
+        if kv_ptr.dtype.element_ty == tl.int8:
+            value = value.to(q_ptr.dtype.element_ty)
+            store_heads(kv_ptr, exponents_ptr, place, value_head < KV_HEADS, value, takes, SIZE)
+        else:
+            target = kv_ptr + place[:, None] * SIZE + column[None, :]
+            tl.store(target, value.to(kv_ptr.dtype.element_ty), mask=takes)

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from services.common.kernels.kv_codes.reference import store_codes
 from services.common.kernels.linear import Normed
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.linear.reference import divided, linear
@@ -19,10 +20,11 @@ def project_qkv(
     eps: float,
     bias_F: Tensor | None = None,
     offset: float = 0.0,
+    exponents_2NSH: Tensor | None = None,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     mixed_TF = divided(linear(normed.rows_TD, qkv_FD), normed, eps)
-    return store_qkv(mixed_TF, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
+    return store_qkv(mixed_TF, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH)
 
 
 def store_qkv(
@@ -34,6 +36,7 @@ def store_qkv(
     eps: float,
     bias_F: Tensor | None = None,
     offset: float = 0.0,
+    exponents_2NSH: Tensor | None = None,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     if bias_F is not None:
@@ -43,6 +46,11 @@ def store_qkv(
     turning = mixed_THD.shape[1] - kv_heads
     turned_THD = norm_rope(mixed_THD[:, :turning], weight_HD, rotation, eps, offset)
     queries, flat_2PHD = turning - kv_heads, kv_2NSHD.flatten(1, 2)
+    if exponents_2NSH is not None:
+        flat_2PH = exponents_2NSH.flatten(1, 2)
+        store_codes(flat_2PHD[0], flat_2PH[0], slots_T, turned_THD[:, queries:])
+        store_codes(flat_2PHD[1], flat_2PH[1], slots_T, mixed_THD[:, turning:])
+        return turned_THD[:, :queries]
     flat_2PHD[0].index_copy_(0, slots_T, turned_THD[:, queries:])
     flat_2PHD[1].index_copy_(0, slots_T, mixed_THD[:, turning:])
     return turned_THD[:, :queries]

@@ -21,6 +21,8 @@ from services.target.device.packing import Pack, packed
 from services.target.device.steps import Steps
 
 _SEED = 2022
+_CODES_DIMENSIONS = 6
+"""Of paged codes; their exponents have one less."""
 
 
 class Scratch:
@@ -52,7 +54,7 @@ class Scratch:
         self._before = [tensor.clone() for tensor in self._small]
         generator = torch.Generator(self._pool.device).manual_seed(_SEED)
         for kv in self._caches:
-            kv[:, :, self._blocks].normal_(generator=generator)
+            _draw(kv[:, :, self._blocks], generator)
         self._recurrent.draw(generator)
         self._pool.tag_S3.copy_(self._tags())
         return self
@@ -168,11 +170,11 @@ class Scratch:
         places_T = table_SN[slots_T, positions_T // self._size].long() * self._size + positions_T % self._size
         return sum((self._cached(kv, places_T) for kv in self._caches), torch.zeros_like(places_T))
 
-    def _cached(self, kv_L2NSHD: Tensor, places_T: Tensor) -> Tensor:
+    def _cached(self, kv_L2NSX: Tensor, places_T: Tensor) -> Tensor:
         """Some rows at a time: all layers of a row are one row of numbers."""
-        flat_L2PHD = kv_L2NSHD.flatten(2, 3)
-        at_once = max(1, AT_ONCE * flat_L2PHD.shape[2] // flat_L2PHD.numel())
-        rows = (flat_L2PHD[:, :, some].permute(2, 0, 1, 3, 4).flatten(1) for some in places_T.split(at_once))
+        flat_L2PX = kv_L2NSX.flatten(2, 3)
+        at_once = max(1, AT_ONCE * flat_L2PX.shape[2] // flat_L2PX.numel())
+        rows = (flat_L2PX[:, :, some].movedim(2, 0).flatten(1) for some in places_T.split(at_once))
         return torch.cat([self._prints.of(some) for some in rows])
 
     def _seat_chunk(self, chunk: int, start: int, behind: int = 0) -> int:
@@ -201,7 +203,7 @@ class Scratch:
 
     @property
     def _caches(self) -> list[Tensor]:
-        """Paged K/V [L, 2, N, S, H, D] of each group of attention, and of the draft context where there is one."""
+        """Paged K/V [L, 2, N, S, H, D] of groups of attention, exponents of codes, and the draft context's if any."""
         return [*self._pool.states.paged, *([self._pool.draft_kv] if self._pool.draft_kv.numel() else [])]
 
     @property
@@ -211,6 +213,16 @@ class Scratch:
         mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
         published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
         return [*mine, *published, *self._steps.pack.tensors, *self._recurrent.small]
+
+
+def _draw(kv: Tensor, generator: torch.Generator) -> None:
+    """Fill K/V with random numbers, or codes and exponents with some that mean numbers of such a size."""
+    if kv.is_floating_point():
+        kv.normal_(generator=generator)
+    elif kv.ndim == _CODES_DIMENSIONS:
+        kv.random_(-127, 128, generator=generator)
+    else:
+        kv.random_(-7, 0, generator=generator)
 
 
 def _blocks(rows: int, size: int) -> int:

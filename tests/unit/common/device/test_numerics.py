@@ -16,8 +16,9 @@ def test_a_digest_is_of_all_parts_in_any_order() -> None:
         replace(ONE, device="GPU 2"),
         replace(ONE, libraries={"torch": "2", "triton": "3.1"}),
         replace(ONE, dtype="float32"),
+        replace(ONE, kv_dtype="int8"),
     ]
-    assert len({one.digest for one in (ONE, *others)}) == 5
+    assert len({one.digest for one in (ONE, *others)}) == 6
     assert len(ONE.digest) == 12
 
 
@@ -32,3 +33,9 @@ def test_a_cpu_is_named_by_model_instructions_and_threads() -> None:
         assert numerics_of("1.0.0", torch.device("cpu"), "float32").digest != found.digest
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_type_of_keys_and_values_is_a_part() -> None:
+    wide, eight = (numerics_of("1.0.0", torch.device("cpu"), "float32", kind) for kind in ("", "int8"))
+    assert (wide.kv_dtype, eight.kv_dtype) == ("", "int8")
+    assert wide.digest != eight.digest

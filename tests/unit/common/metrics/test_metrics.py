@@ -52,6 +52,7 @@ BOUNDED = {
     "finish_reason",
     "width",
     "mode",
+    "dtype",
     "state",
     "code",
     "cause",

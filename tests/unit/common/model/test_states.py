@@ -24,6 +24,15 @@ def test_the_planned_bytes_are_those_allocated(target: Target) -> None:
     assert sizes.per_slot == sizes.per_snapshot == 0, "blocks are found by the table of a request alone"
 
 
+def test_codes_take_a_byte_a_number_and_one_a_head(target: Target) -> None:
+    wide, sizes = (SequenceStates.sizes(target.spec, 2, coded=coded) for coded in (False, True))
+    states = target.new_states(BLOCKS, BLOCK_SIZE, coded=True)
+    assert sum(tensor.nbytes for tensor in states.tensors) == sizes.fixed + BLOCKS * BLOCK_SIZE * sizes.per_token
+    size = target.spec.attention.head_dim
+    assert sizes.per_token * 2 * size == wide.per_token * (size + 1)
+    assert [len(layer) for layer in states.layers] == [2] * len(target.spec.layers)
+
+
 def test_layers_are_views_of_the_tensors(target: Target) -> None:
     states = target.new_states(BLOCKS, BLOCK_SIZE)
     for index, (layer,) in enumerate(states.layers):

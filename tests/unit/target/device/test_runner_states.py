@@ -33,7 +33,9 @@ def test_states_follow_the_length_of_every_slot(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Target,
         "new_states",
-        lambda model, blocks, size, *by_slot: Lengths(model.spec, blocks, size, model.dtype, model.device, *by_slot),
+        lambda model, blocks, size, *by_slot: Lengths(
+            model.spec, blocks, size, model.dtype, model.device, *by_slot[:-1]
+        ),
     )
     pair = made_up_pair()
     truth: dict[str, list[int]] = {}

@@ -90,6 +90,16 @@ def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
     assert "noise" not in terms.per_slot
 
 
+def test_keys_and_values_in_eight_bits_make_room_for_twice_as_many_tokens() -> None:
+    wide, eight = (
+        pair_terms(replace(ON_GPU, kv_dtype=kind), MODEL, CONTEXT, LIMIT, (1, 4, 8, 16)) for kind in ("auto", "int8")
+    )
+    assert eight.per_token == {"target_kv": 74_304, "draft_kv": 20_480}, "the draft context stays"
+    assert (eight.fixed, eight.per_slot) == (wide.fixed, wide.per_slot)
+    alone = pair_terms(replace(ON_GPU, kv_dtype="int8"), MODEL, NoContext(), LIMIT, (1,))
+    assert alone.token_bytes * 1.98 < pair_terms(ON_GPU, MODEL, NoContext(), LIMIT, (1,)).token_bytes
+
+
 def test_pieces_that_loading_leaves_between_weights_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 9 * GIB)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7 * GIB)

@@ -56,7 +56,7 @@ def test_a_real_pair_passes_and_nothing_remains_of_the_check(rig: Rig) -> None:
 def state(rig: Rig) -> list[Tensor]:
     """Copies of all that a request could meet; the pad block is never read."""
     pool = rig.runner.pool
-    caches = [kv[:, :, 1:] for kv in (pool.states.tensors[0], pool.draft_kv)]
+    caches = [kv[:, :, 1:] for kv in (*pool.states.paged, pool.draft_kv)]
     slots = [
         value
         for field in fields(pool.state.slots)
@@ -88,6 +88,26 @@ def test_a_pack_with_rows_beside_it_passes_and_nothing_remains_of_the_check() ->
         assert str(steps.shapes[-1]) == "prefill 3 x 16 + 2"
         steps.renew([steps.shapes[-1]])
         assert made.runner.graphs().captures == captures + 1
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_codes_and_exponents_of_keys_and_values_are_compared(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a round of four rows leaves wrong in one head's codes or exponent is found."""
+    forward, pair = Target.forward, made_up_pair()
+    with Rig(pair.target, pair.drafter, replace(SETTINGS, coded=True)) as made:
+        before, paged = state(made), made.runner.pool.states.paged
+        assert len(paged) == 2
+        assert checked(made) == []
+        assert all(torch.equal(now, then) for now, then in zip(state(made), before, strict=True))
+
+        def spoilt(target: Target, ids_T: Tensor, rows: Any, states: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+            outcome = forward(target, ids_T, rows, states, *rest)
+            if len(ids_T) == 4:
+                paged[part].flatten(2, 3)[-1, 1, rows.slots_T[2]] += 1
+            return outcome
+
+        monkeypatch.setattr(Target, "forward", spoilt)
+        assert "verify 1 x 4" in checked(made)
 
 
 @pytest.mark.parametrize("row", [0, 40, 48, 49])
