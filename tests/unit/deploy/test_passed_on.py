@@ -24,6 +24,7 @@ SAMPLES = {
     "exact": "off",
     "handoff": "host",
     "ngram_max": "8",
+    "prefer": "latency",
     "random_weights": "true",
     "synthetic_acceptance": "0.5,0.25",
     "widths": "1,4",
