@@ -4,10 +4,14 @@ from tests.mutants.mutation import Mutant
 
 SEEDS = "services.common.model.seeds"
 CELL = "services.common.model.drafters.chain_cell"
+CHAIN = "services.common.model.drafters.chain"
+CONTEXT = "services.common.model.drafters.chain_context"
 MTP = "services.common.model.drafters.mtp"
+EAGLE3 = "services.common.model.drafters.eagle3"
 VERIFY = "services.target.device.verify"
 RUNNER = "services.target.device.runner"
 
+_EAGLE3 = "tests/unit/common/model/test_eagle3.py::"
 _UNIT = "tests/unit/common/model/test_chains.py::"
 PARITY = f"{_UNIT}test_drafts_and_hidden_states_equal_the_plain_implementation"
 REJECTED = f"{_UNIT}test_rejected_rows_are_written_again"
@@ -42,4 +46,14 @@ CHAINS = (
     Mutant("state-recycled-before-its-norm", MTP, "recycles_normed=True", "recycles_normed=False", PARITY),
     Mutant("state-in-front-of-the-embedding", MTP, "torch.cat((embedded_TD, before_TD), -1)",
            "torch.cat((before_TD, embedded_TD), -1)", PARITY),
+    Mutant("eagle3-tap-is-the-id", f"{EAGLE3}.reading", "tuple(one - 1 for one in ids)", "tuple(one for one in ids)",
+           f"{_EAGLE3}test_streams_are_those_before_the_layers_that_a_file_names"),
+    Mutant("eagle3-usual-taps-off-by-one", CONTEXT, "(1, layers // 2 - 1, layers - 4)",
+           "(2, layers // 2, layers - 3)", f"{_EAGLE3}test_a_file_that_names_none_has_the_usual_ones"),
+    Mutant("drafts-of-a-part-are-not-mapped", CHAIN, "self._vocabulary.tokens(_best(hidden_BD, head, coupling, step))",
+           "_best(hidden_BD, head, coupling, step)", f"{_EAGLE3}test_drafts_are_tokens_that_the_file_names"),
+    Mutant("eagle3-passes-on-normed-states", EAGLE3, "recycles_normed=spec.norm_output", "recycles_normed=True",
+           PARITY),
+    Mutant("context-by-the-targets-embedding", CONTEXT, "None if torch.equal(own_VD, target.embed_VD) else own_VD",
+           "None", f"{_EAGLE3}test_an_embedding_of_its_own_is_used_by_both_halves"),
 )  # fmt: skip

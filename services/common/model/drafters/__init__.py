@@ -131,7 +131,7 @@ def read_any_spec(folder: Path) -> AnyDrafterSpec:
         architecture, fields = open_config(folder, _BY_ARCHITECTURE, _REFUSED)
         name = _BY_ARCHITECTURE[architecture]
     elif name in KINDS:
-        fields = speculators.translated(folder)
+        fields = getattr(KINDS[name], "translated", speculators.translated)(folder)
     else:
         told = f"{name!r} is not supported, only {sorted(KINDS)}"
         raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")

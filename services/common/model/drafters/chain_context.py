@@ -4,6 +4,8 @@ They lie under the position of the token. So a block's content follows from its 
 it is known within the forward that computes a row.
 """
 
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,6 +28,9 @@ from services.common.model.states import kv_shape
 from services.common.model.target import Target
 from services.common.model.weights import Shapes, elements
 
+_LOG = logging.getLogger(__name__)
+_LEAST = 6
+"""Layers from which on the usual three are three."""
 _WRITTEN = "k_proj.weight", "v_proj.weight", "k_norm.weight", "k_proj.bias", "v_proj.bias"
 
 
@@ -131,7 +136,13 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
     folder = resolve_folder(path)
     if target.device.type != "cpu":
         raise ModelError(CHAINS_ON_CPU)
+    spec = replace(spec, target_layer_ids=_taps(spec, len(target.spec.layers), folder))
     check_pair(folder, spec, target.spec)
+    if spec.max_positions < target.spec.max_positions:
+        _LOG.warning(
+            "%s: the drafter was made for %d positions, the target for %d: it drafts in all of them, but fewer drafts "
+            "may be accepted beyond its own", folder, spec.max_positions, target.spec.max_positions
+        )  # fmt: skip
     spec, checkpoint = open_tensors(folder, spec, target.device, random_weights)
     parts = chain_kind(spec).read_parts(spec, checkpoint, target.dtype, target.device)
     embed_VD = None
@@ -139,3 +150,14 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
         own_VD = checkpoint.read(EMBED, (spec.vocab_size, spec.hidden_size), target.dtype)
         embed_VD = None if torch.equal(own_VD, target.embed_VD) else own_VD
     return ChainContext(spec, parts, target, checkpoint.revision, embed_VD)
+
+
+def _taps(spec: ChainSpec, layers: int, folder: Path) -> tuple[int, ...]:
+    """Return the blocks that a drafter reads; where its file names none, those that EAGLE-3 reads of this depth."""
+    if spec.target_layer_ids:
+        return spec.target_layer_ids
+    if layers < _LEAST:
+        raise ModelError(f"{folder}: it names no layers to read, and a target of {layers} has no usual ones")
+    usual = (1, layers // 2 - 1, layers - 4)
+    _LOG.info("%s: it names no layers to read: after %s, counted from 0, as EAGLE-3 has it", folder, usual)
+    return usual

@@ -15,13 +15,16 @@ class PlainChain:
     `states_PD` are what the target's features make; position 0 has no state before it, so rows begin at 1.
     """
 
-    layer = "layers.0"
     offset = 0.0
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         config = json.loads((folder / "config.json").read_text())
-        self.config: dict[str, Any] = config.get("text_config", config)
-        self.weights = {name: value.to(dtype) for name, value in load_file(folder / "model.safetensors").items()}
+        inner = config.get("text_config", config.get("transformer_layer_config", {}))
+        self.config: dict[str, Any] = config | config.get("eagle_config", {}) | inner
+        loaded = load_file(folder / "model.safetensors")
+        self.weights = {name: value.to(dtype) if value.is_floating_point() else value for name, value in loaded.items()}
+        self.layer = next((name for name in ("mtp.layers.0", "midlayer") if f"{name}.mlp.up_proj.weight" in loaded),
+                          "layers.0")  # fmt: skip
 
     def taps(self, layers: int) -> tuple[int, ...]:
         """Blocks of a target of so many whose outputs are the features."""
@@ -71,16 +74,22 @@ class PlainChain:
             query_D = self.turned(self.head_norm(queries_HD[head], "q_norm"), len(entered))
             scores, values = [], []
             for position, row in enumerate(entered, start=1):
-                key_D = (self.own("self_attn.k_proj") @ row).view(kv_heads, size)[group]
+                key_D = self.line("k_proj", row).view(kv_heads, size)[group]
                 scores.append(query_D @ self.turned(self.head_norm(key_D, "k_norm"), position) / size**0.5)
-                values.append((self.own("self_attn.v_proj") @ row).view(kv_heads, size)[group])
+                values.append(self.line("v_proj", row).view(kv_heads, size)[group])
             mixed_D = torch.stack(scores).softmax(0) @ torch.stack(values)
             outs.append(mixed_D if gate_HD is None else mixed_D * torch.sigmoid(gate_HD[head]))
         return self.own("self_attn.o_proj") @ torch.cat(outs)
 
     def queries(self, row: Tensor, heads: int, size: int) -> tuple[Tensor, Tensor | None]:
         """Of each head, and its gate."""
-        return (self.own("self_attn.q_proj") @ row).view(heads, size), None
+        return self.line("q_proj", row).view(heads, size), None
+
+    def line(self, name: str, row: Tensor) -> Tensor:
+        """A product of attention, with its bias."""
+        bias = self.weights.get(f"{self.layer}.self_attn.{name}.bias")
+        out = self.own(f"self_attn.{name}") @ row
+        return out if bias is None else out + bias
 
     def head_norm(self, x_D: Tensor, name: str) -> Tensor:
         """Normalised, where the file has norms of heads."""
@@ -110,7 +119,6 @@ class PlainChain:
 class PlainMtp(PlainChain):
     """The head in a hybrid's own file: norms are centred on zero, queries come with their gates."""
 
-    layer = "mtp.layers.0"
     offset = 1.0
 
     def taps(self, layers: int) -> tuple[int, ...]:
@@ -136,8 +144,42 @@ class PlainMtp(PlainChain):
 
     def queries(self, row: Tensor, heads: int, size: int) -> tuple[Tensor, Tensor | None]:
         """A head's gate stands behind its queries."""
-        both_H2D = (self.own("self_attn.q_proj") @ row).view(heads, 2, size)
+        both_H2D = self.line("q_proj", row).view(heads, 2, size)
         return both_H2D[:, 0], both_H2D[:, 1]
 
 
-PLAIN_CHAINS: dict[str, type[PlainChain]] = {"mtp": PlainMtp}
+class PlainEagle3(PlainChain):
+    """Attention reads two rows side by side; the head scores its own tokens, each so far from one of the target's."""
+
+    def taps(self, layers: int) -> tuple[int, ...]:
+        """Ids name the layers before which streams are read; DeepSpec's those behind which."""
+        if "target_layer_ids" in self.config:
+            return tuple(self.config["target_layer_ids"])
+        ids = self.config.get("eagle_aux_hidden_state_layer_ids", (2, layers // 2, layers - 3))
+        return tuple(one - 1 for one in ids)
+
+    def states(self, features_PF: Tensor) -> Tensor:
+        """One product of all streams."""
+        w, rows = self.weights, list(features_PF)
+        if self.config.get("norm_before_fc"):
+            rows = [self.norm(row, w["input_norm.weight"]) for row in rows]
+        return torch.stack([w["fc.weight"] @ row for row in rows])
+
+    def entry(self, embedded_D: Tensor, before_D: Tensor) -> tuple[Tensor, Tensor]:
+        """Both norms; the stream is the state, or its norm."""
+        hidden_D = self.norm(before_D, self.own("hidden_norm"))
+        entered = torch.cat((self.norm(embedded_D, self.own("input_layernorm")), hidden_D))
+        return entered, hidden_D if self.config.get("norm_before_residual") else before_D
+
+    def ends(self, stream_D: Tensor) -> tuple[Tensor, Tensor]:
+        """The head's row is normalised, the next state only where the file says so."""
+        hidden_D = self.norm(stream_D, self.weights["norm.weight"])
+        return hidden_D, hidden_D if self.config.get("norm_output") else stream_D
+
+    def token(self, hidden_D: Tensor, head_VD: Tensor) -> int:
+        """By the file's own head and vocabulary."""
+        best = int((self.weights.get("lm_head.weight", head_VD) @ hidden_D).argmax())
+        return best + int(self.weights["d2t"][best]) if "d2t" in self.weights else best
+
+
+PLAIN_CHAINS: dict[str, type[PlainChain]] = {"mtp": PlainMtp, "eagle3": PlainEagle3}
