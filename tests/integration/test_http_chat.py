@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.common.request.spelling import byte_alphabet
 from services.gateway.http.schema.replies import ChatChunk, ChatReply, CompletionReply, ModelList
-from services.gateway.prompts.detokenizer import byte_alphabet
 from services.gateway.prompts.tokenizer import load_tokenizer
 from tests.integration.gateway_stack import ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving

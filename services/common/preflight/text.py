@@ -3,11 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from services.common.preflight.kind import TOKENIZER
 from services.common.preflight.problem import Problem
 from services.common.preflight.source import Source
+from services.common.request.spelling import decoder_refusal
 
 CONFIG, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 FILES = (TOKENIZER, CONFIG, TEMPLATE)
@@ -43,12 +43,6 @@ def tokenizer_problem(source: Source, vocab: int) -> Problem | None:
             "copy tokenizer.json from this model's checkpoint",
         )
     return None
-
-
-def decoder_refusal(decoder: Any) -> str:
-    """Why a tokenizer with this decoder is not served; empty when it is."""
-    kind = decoder.get("type") if isinstance(decoder, dict) else None
-    return "" if kind == "ByteLevel" else f"decoder {kind} is not supported, ByteLevel is"
 
 
 def _unloadable(path: Path) -> str:

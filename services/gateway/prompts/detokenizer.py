@@ -1,7 +1,8 @@
 """Token ids to text, token by token, without ever showing part of a character.
 
-Byte-level BPE tokens are byte strings, so the text is an incremental UTF-8 decoding of their concatenation. Invalid
-sequences become U+FFFD by maximal subparts, in Python as in the tokenizers library: the pieces join to its full decode.
+Tokens are byte strings, so the text is an incremental UTF-8 decoding of their concatenation. Invalid sequences become
+U+FFFD by maximal subparts, for byte-level tokens as in the tokenizers library: the pieces join to its full decode. With
+a byte fallback that has one for each byte.
 """
 
 import codecs
@@ -43,11 +44,3 @@ class Detokenizer:
     def finish(self) -> str:
         """U+FFFD when the output ends inside a character, as a full decode shows it; else empty."""
         return self._decoder.decode(b"", final=True)
-
-
-def byte_alphabet() -> dict[str, int]:
-    """The characters by which byte-level tokenizers spell bytes (GPT-2's table)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
-    return {chr(byte): byte for byte in printable} | shifted

@@ -13,10 +13,11 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from services.common.request.constraint import Thought
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
 from services.common.request.grammar import Grammars
+from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer
-from services.gateway.prompts.detokenizer import TokenBytes, byte_alphabet
+from services.gateway.prompts.detokenizer import TokenBytes
 
 log = logging.getLogger(__name__)
 OPEN, CLOSE = "<think>", "</think>"
@@ -61,7 +62,7 @@ class Tokenizer:
     """The tokenizer of one model; safe to use from several threads."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, chats: ChatRenderer | None) -> None:
-        """Takes a byte-level tokenizer and the model's chat template, if it has one."""
+        """Takes a tokenizer whose tokens spell bytes, and the model's chat template, if it has one."""
         self._tokenizer = tokenizer
         self._chats = chats
         self.token_bytes = _token_bytes(tokenizer)
@@ -186,7 +187,7 @@ class Tokenizer:
             self._chats.close()
 
     def decode(self, token_ids: list[int]) -> str:
-        """The text of all tokens at once, special tokens left out."""
+        """The text of all tokens at once by the library, special tokens left out."""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         return text
 
@@ -195,7 +196,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """Reads tokenizer.json and the chat template of a checkpoint folder.
 
     Raises:
-        TokenizerError: a file is missing or broken, or the tokenizer is not byte-level.
+        TokenizerError: a file is missing or broken, or the tokens have no bytes of their own.
     """
     path = folder / "tokenizer.json"
     # The calling thread does the work: in the library's few threads a short text would wait behind long ones.
@@ -206,9 +207,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         chats = load_chat_renderer(folder)
     except Exception as error:
         raise TokenizerError(f"{path}: cannot be read: {error}") from error
-    decoder = json.loads(tokenizer.to_str()).get("decoder")
-    if not _is_byte_level(decoder):
-        raise TokenizerError(f"{path}: decoder {decoder and decoder.get('type')} is not supported, ByteLevel is")
+    if refusal := decoder_refusal(json.loads(tokenizer.to_str()).get("decoder")):
+        raise TokenizerError(f"{path}: {refusal}")
     return Tokenizer(tokenizer, chats)
 
 
@@ -224,10 +224,6 @@ def _grammars(tokenizer: HuggingFaceTokenizer) -> Grammars | None:
         return None
 
 
-def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
-    return decoder is not None and decoder.get("type") == "ByteLevel"
-
-
 def longest_token(tokenizer: HuggingFaceTokenizer) -> int | None:
     """Most bytes of text that one token stands for; None where nothing is known, as text is dropped on the way."""
     form = json.loads(tokenizer.to_str())
@@ -238,25 +234,18 @@ def longest_token(tokenizer: HuggingFaceTokenizer) -> int | None:
         return None
     if "Removed" in json.dumps(form.get("pre_tokenizer")):
         return None
-    alphabet = byte_alphabet()
+    spell = speller(form.get("decoder")) or str.encode
     contents = [len(token.content.encode()) for token in added]
-    learned = [len(_spelled(token, alphabet)) for token in tokenizer.get_vocab(with_added_tokens=False)]
+    learned = [len(spell(token)) for token in tokenizer.get_vocab(with_added_tokens=False)]
     return max([*contents, *learned], default=1) * SHRINKING[kind]
 
 
 def _token_bytes(tokenizer: HuggingFaceTokenizer) -> TokenBytes:
-    alphabet = byte_alphabet()
+    spell = speller(json.loads(tokenizer.to_str()).get("decoder")) or str.encode
     special = {token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     pieces = [b""] * (max(vocabulary.values(), default=-1) + 1)
     for token, token_id in vocabulary.items():
         if token_id not in special:
-            pieces[token_id] = _spelled(token, alphabet)
+            pieces[token_id] = spell(token)
     return TokenBytes(pieces)
-
-
-def _spelled(token: str, alphabet: dict[str, int]) -> bytes:
-    """Bytes of a token; one with a character outside the alphabet was added as plain text."""
-    if all(character in alphabet for character in token):
-        return bytes(alphabet[character] for character in token)
-    return token.encode()

@@ -126,7 +126,7 @@ def test_a_refused_checkpoint_ends_it_before_ray_with_the_loaders_own_words(fold
 
 def test_another_family_is_served_with_ngram_drafts(folder: Path, full: bool) -> None:
     """No drafter is named. Lines of the terminal tell the gateway's address."""
-    for family in ("llama", "qwen2") if full else ("llama",):
+    for family in ("llama", "qwen2", "gemma3_text") if full else ("llama",):
         model = write_tiny(folder / family, seed=3, family=family).target
         with Up(folder, "--model", str(model)) as up:
             up.until(lambda: up.says("ready; Ctrl-C stops it") or up.process.poll() is not None)

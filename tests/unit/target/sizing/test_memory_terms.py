@@ -258,3 +258,12 @@ def test_prompts_are_packed_in_the_memory_of_the_widest_verify() -> None:
     small, large = (replace(ON_GPU, slots=128, prefill_chunk=tokens) for tokens in (512, 0))
     steps = [pair_terms(each, MODEL, CONTEXT, LIMIT, widths).fixed["steps"] for each in (small, large)]
     assert steps[0] == steps[1]
+
+
+def test_kinds_of_attention_add_up_their_keys_and_values() -> None:
+    (own,) = QWEN3_4B.groups
+    sliding = LayerSpec(replace(own, window=512, kv_heads=4, head_dim=64), QWEN3_4B.layers[0].ffn)
+    mixed = replace(QWEN3_4B, layers=(*QWEN3_4B.layers[:18], *[sliding] * 18))
+    model = cast("Target", Loaded(mixed, torch.device("cpu"), torch.float32))
+    terms = pair_terms(TargetSettings(model="m"), model, NoContext(), 2048, (1, 4))
+    assert terms.per_token["target_kv"] == 4 * 2 * 18 * (8 * 128 + 4 * 64)
