@@ -17,6 +17,11 @@ _PARTS = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }  # fmt: skip
+_AROUND = {
+    "pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+"""Norms of blocks that have them around both parts."""
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 Type: TypeAlias = gguf.GGMLQuantizationType
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -33,7 +38,7 @@ def write_gguf(
 ) -> None:
     """Write a folder's model, matrices as `kind` and vectors as F32; `keys` are those of the head set otherwise."""
     config = json.loads((folder / "config.json").read_text())
-    arch = config["model_type"]
+    arch = config["model_type"].removesuffix("_text")
     writer = gguf.GGUFWriter(path, arch)
     _add_sizes(writer, config)
     _add_tokenizer(writer, folder, pre)
@@ -47,7 +52,9 @@ def write_gguf(
         if arch == "llama" and ("q_proj" in name or "k_proj" in name):
             heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
             values = interleaved(values, heads)
-        _add_tensor(writer, gguf_name(name), values, kind)
+        if arch == "gemma3" and name.endswith("norm.weight"):
+            values = values + 1
+        _add_tensor(writer, gguf_name(name, arch), values, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -59,13 +66,14 @@ def interleaved(values: Floats, heads: int) -> Floats:
     return np.ascontiguousarray(values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape))
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, arch: str = "llama") -> str:
     """The name of a tensor of Hugging Face's in a GGUF file."""
+    parts = _PARTS | _AROUND if arch == "gemma3" else _PARTS
     part, _, kind = name.rpartition(".")
     if part in _WHOLE:
         return f"{_WHOLE[part]}.{kind}"
     layer, _, rest = part.removeprefix("model.layers.").partition(".")
-    return f"blk.{layer}.{_PARTS[rest]}.{kind}"
+    return f"blk.{layer}.{parts[rest]}.{kind}"
 
 
 def quantised(values: Floats, kind: Type, seed: int = 0) -> "np.ndarray[Any, Any]":
@@ -107,6 +115,9 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_theta"])
+    if "sliding_window" in config:
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern(config["sliding_window_pattern"])
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:

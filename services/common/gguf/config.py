@@ -10,28 +10,33 @@ from services.common.gguf.file import GgufFile
 
 FREQUENCIES = "rope_freqs.weight"
 """What each frequency is divided by: Llama 3's stretching, worked out."""
-_ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
+_ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>")
 """Control tokens that end a text by their spelling, whatever the file names as its end."""
 _END_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 _CONTROL = 3
+_SCALED_BY_WIDTH = 62
+"""Layers of the one Gemma 3 (27B) that scales scores by another size than that of its heads."""
 
 
 @dataclass(frozen=True)
 class Architecture:
     """An architecture of llama.cpp's, as Hugging Face calls it.
 
-    `pairs_apart`: the file has the two halves of a head of queries or keys interleaved.
+    `pairs_apart`: the file has the two halves of a head of queries or keys interleaved. `sandwich`: blocks have norms
+    around both parts, whose weights have 1 added in the file, and most layers have a sliding window.
     """
 
     name: str
     model_type: str
     pairs_apart: bool = False
+    sandwich: bool = False
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("LlamaForCausalLM", "llama", pairs_apart=True),
     "qwen2": Architecture("Qwen2ForCausalLM", "qwen2"),
     "qwen3": Architecture("Qwen3ForCausalLM", "qwen3"),
+    "gemma3": Architecture("Gemma3ForCausalLM", "gemma3_text", sandwich=True),
 }
 
 
@@ -69,7 +74,7 @@ def config(file: GgufFile) -> dict[str, Any]:
     for other in ("attention.value_length", "rope.dimension_count"):
         if sizes.take(other, int, head_dim) != head_dim:
             raise file.error(other, f"differs from the {head_dim} of a head of keys")
-    return {
+    told: dict[str, Any] = {
         "architectures": [own.name],
         "model_type": own.model_type,
         "vocab_size": _vocabulary(file),
@@ -88,6 +93,20 @@ def config(file: GgufFile) -> dict[str, Any]:
         "torch_dtype": "bfloat16",
         "bos_token_id": file.keys.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": file.keys.get(_END_KEYS[0]),
+    }
+    return told | _sandwich(sizes, told) if own.sandwich else told
+
+
+def _sandwich(sizes: "_Sizes", told: Mapping[str, Any]) -> dict[str, Any]:
+    """What config.json says more of blocks with norms around their parts; files do not tell how scores are scaled."""
+    most = told["num_hidden_layers"] == _SCALED_BY_WIDTH
+    scalar = told["hidden_size"] // told["num_attention_heads"] if most else told["head_dim"]
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scalar,
+        "rope_local_base_freq": sizes.take("rope.freq_base_swa", float, 10000.0),
+        "sliding_window": sizes.take("attention.sliding_window", int),
+        "sliding_window_pattern": sizes.take("attention.sliding_window_pattern", int, 6),
     }
 
 
@@ -140,6 +159,8 @@ def _scaling(file: GgufFile, sizes: _Sizes, head_dim: int) -> dict[str, Any] | N
     kind = sizes.take("rope.scaling.type", str, "none")
     if kind == "none":
         return None
+    if kind == "linear" and architecture(file).sandwich:
+        return {"rope_type": "linear", "factor": sizes.take("rope.scaling.factor", float)}
     if kind != "yarn":
         raise file.error("rope.scaling.type", f"{kind!r} is not served, only yarn and Llama 3's are")
     given: dict[str, Any] = {"rope_type": "yarn", "factor": sizes.take("rope.scaling.factor", float)}

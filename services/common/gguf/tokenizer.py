@@ -8,9 +8,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 
 from services.common.gguf.file import GgufFile
+from services.common.gguf.scored import scored
+from services.common.gguf.table import CONTROL, REMEDY, UNUSED, USER_DEFINED, around, check, table
 
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
-"""Of `tokenizer.ggml.token_type`; those of type 5 only fill the table up."""
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -50,7 +50,6 @@ _SPLITTINGS: Mapping[str, _Splitting] = {
     "smollm": _Splitting(_digits),
 }
 """By `tokenizer.ggml.pre`. A wrong one makes a worse model and no error, so that others are refused."""
-_REMEDY = "put the model's own tokenizer.json beside the file"
 
 
 def tokenizer(file: GgufFile) -> str:
@@ -60,13 +59,17 @@ def tokenizer(file: GgufFile) -> str:
         GgufError: the tokenizer is of a kind that is not known, or its table is damaged.
     """
     model, pre = (file.keys.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    if model == "llama":
+        made = scored(file)
+        check(file, made)
+        return str(made.to_str())
     if model != "gpt2":
-        raise file.error("tokenizer.ggml.model", f"{model!r} is not served, only gpt2 (byte-level BPE) is")
+        raise file.error("tokenizer.ggml.model", f"{model!r} is not served, only gpt2 (byte-level BPE) and llama are")
     if pre not in _SPLITTINGS:
-        known = f"{pre!r} is not known, only {', '.join(_SPLITTINGS)}; {_REMEDY}"
+        known = f"{pre!r} is not known, only {', '.join(_SPLITTINGS)}; {REMEDY}"
         raise file.error("tokenizer.ggml.pre", known)
     made = _built(file, _SPLITTINGS[str(pre)])
-    _check(file, made)
+    check(file, made)
     return str(made.to_str())
 
 
@@ -83,18 +86,9 @@ def tokenizer_config(file: GgufFile) -> dict[str, Any]:
     return told | ({"chat_template": template} if isinstance(template, str) else {})
 
 
-def _table(file: GgufFile) -> tuple[list[str], list[int], list[str]]:
-    tokens, types, merges = (file.keys.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges"))
-    if not isinstance(tokens, list) or not isinstance(merges, list):
-        raise file.error("tokenizer.ggml.tokens", f"tokens or merges are missing; {_REMEDY}")
-    if not isinstance(types, list) or len(types) != len(tokens):
-        raise file.error("tokenizer.ggml.token_type", f"does not say what each of {len(tokens)} tokens is")
-    return tokens, types, merges
-
-
 def _built(file: GgufFile, splitting: _Splitting) -> Tokenizer:
-    tokens, types, merges = _table(file)
-    vocabulary = {token: place for place, token in enumerate(tokens) if types[place] != _UNUSED}
+    tokens, types, merges = table(file, "merges")
+    vocabulary = {token: place for place, token in enumerate(tokens) if types[place] != UNUSED}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     try:
         made = Tokenizer(BPE(vocabulary, pairs, ignore_merges=splitting.ignore_merges))
@@ -104,39 +98,8 @@ def _built(file: GgufFile, splitting: _Splitting) -> Tokenizer:
         made.normalizer = splitting.normalizer()
     made.pre_tokenizer, made.decoder = splitting.split(), decoders.ByteLevel()
     for token, kind in zip(tokens, types, strict=True):
-        if kind in (_CONTROL, _USER_DEFINED):
-            made.add_tokens([AddedToken(token, special=kind == _CONTROL, normalized=False)])
-    _add_ends(file, made, tokens, splitting.begins)
+        if kind in (CONTROL, USER_DEFINED):
+            made.add_tokens([AddedToken(token, special=kind == CONTROL, normalized=False)])
+    if ends := around(file, splitting.begins):
+        made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), ends])
     return made
-
-
-def _add_ends(file: GgufFile, made: Tokenizer, tokens: list[str], begins: bool) -> None:
-    """Let the tokenizer put the tokens of beginning and end around a text, where the file wants it."""
-    sides, special = {"bos": "", "eos": ""}, []
-    for side, default in (("bos", begins), ("eos", False)):
-        place = file.keys.get(f"tokenizer.ggml.{side}_token_id")
-        if file.keys.get(f"tokenizer.ggml.add_{side}_token", default) and type(place) is int and place < len(tokens):
-            sides[side] = tokens[place]
-            special.append((tokens[place], place))
-    if special:
-        single = " ".join(part for part in (sides["bos"], "$A", sides["eos"]) if part)
-        made.post_processor = processors.Sequence(
-            [
-                processors.ByteLevel(trim_offsets=False),
-                processors.TemplateProcessing(single=single, special_tokens=special),
-            ]
-        )
-
-
-def _check(file: GgufFile, made: Tokenizer) -> None:
-    """Hold every id against the file's table.
-
-    Raises:
-        GgufError: two tokens have one spelling, or the library numbers one in another way.
-    """
-    tokens, types, _ = _table(file)
-    for place, token in enumerate(tokens):
-        if types[place] != _UNUSED and made.token_to_id(token) != place:
-            raise file.error(
-                "tokenizer.ggml.tokens", f"token {place}, {token[:80]!r}, has id {made.token_to_id(token)}"
-            )

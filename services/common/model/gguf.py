@@ -7,7 +7,7 @@ type computes with them. Tensors of F32, F16 and BF16 are their own numbers.
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
@@ -37,6 +37,12 @@ _BLOCK = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_AROUND = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+"""Norms of blocks that have them around both parts."""
 _NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _QUERIES, _KEYS = ".self_attn.q_proj.", ".self_attn.k_proj."
 _PIECE = 1 << 20
@@ -58,7 +64,10 @@ class GgufCheckpoint:
             self._heads = _interleaved(self._file, folder)
         except GgufError as error:
             raise ModelError(str(error)) from error
-        self._tensors = {_common(name): tensor for name, tensor in self._file.tensors.items() if name != FREQUENCIES}
+        self._sandwich = architecture(self._file).sandwich
+        block = _BLOCK | _AROUND if self._sandwich else _BLOCK
+        tensors = self._file.tensors.items()
+        self._tensors = {_common(name, block): tensor for name, tensor in tensors if name != FREQUENCIES}
         self._progress = Progress(WEIGHTS, sum(tensor.nbytes for tensor in self._tensors.values()))
         described = (folder / "config.json").read_bytes()
         self.revision = hashlib.sha256(described + self._file.digest.encode()).hexdigest()
@@ -93,6 +102,8 @@ class GgufCheckpoint:
         for part, heads in self._heads.items():
             if part in name:
                 wide = wide.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+        if self._sandwich and name.endswith("norm.weight"):
+            wide = wide - 1
         value = wide.to(dtype)
         if not bool(value.isfinite().all()):
             raise ModelError(f"{self._path}: tensor {name} holds NaN, infinity or a value beyond the range of {dtype}")
@@ -141,10 +152,10 @@ def _interleaved(file: GgufFile, folder: Path) -> dict[str, int]:
     return {_QUERIES: config["num_attention_heads"], _KEYS: config["num_key_value_heads"]}
 
 
-def _common(name: str) -> str:
+def _common(name: str, block: Mapping[str, str]) -> str:
     """Hugging Face's name of a tensor; names that are not known stay, and are refused as foreign."""
     if match := _NAME.fullmatch(name):
         layer, part, kind = match.groups()
-        return f"model.layers.{layer}.{_BLOCK[part]}.{kind}" if part in _BLOCK else name
+        return f"model.layers.{layer}.{block[part]}.{kind}" if part in block else name
     part, _, kind = name.rpartition(".")
     return f"{_WHOLE[part]}.{kind}" if part in _WHOLE else name

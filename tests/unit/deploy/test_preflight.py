@@ -15,7 +15,7 @@ import torch
 from deploy import up
 from deploy.stack import EMBEDDED, StackStoppedError
 from tests.support.packed_checkpoints import Layout, awq, fp8, gptq, pack_checkpoint
-from tests.support.tiny_checkpoints import write_tiny
+from tests.support.tiny_checkpoints import SLIDING, write_tiny
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
 
@@ -208,7 +208,8 @@ def test_what_people_should_know_is_told_and_serves(
 
 
 @pytest.mark.parametrize(
-    "family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next", "qwen3_moe", "qwen3_5_moe"]
+    "family",
+    ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next", "qwen3_moe", "qwen3_5_moe", *SLIDING],
 )
 def test_a_right_folder_of_every_family_passes(family: str, tmp_path: Path) -> None:
     from services.common.preflight.checks import CHECKS, Asked, problems, template

@@ -110,12 +110,13 @@ def test_yarn_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"general.architecture": "gemma3"}, "'gemma3' is not served, only llama, qwen2, qwen3"),
+        ({"general.architecture": "gemma2"}, "'gemma2' is not served, only llama, qwen2, qwen3, gemma3"),
         ({"general.type": "adapter"}, "'adapter' is not served, only a whole model is"),
         ({"split.count": 3}, "llama-gguf-split --merge"),
         ({"llama.expert_count": 8}, "a model of 8 experts is not served"),
         ({"tokenizer.ggml.pre": "tekken"}, "'tekken' is not known, .*; put the model's own tokenizer.json beside"),
-        ({"tokenizer.ggml.model": "llama"}, "'llama' is not served, only gpt2"),
+        ({"tokenizer.ggml.model": "bert"}, "'bert' is not served, only gpt2"),
+        ({"tokenizer.ggml.model": "llama"}, "tokens or scores are missing"),
         ({"llama.rope.scaling.type": "linear"}, "'linear' is not served, only yarn"),
         ({"llama.embedding_length": "x"}, "must be one int, is x"),
         ({"llama.rope.dimension_count": 8}, "differs from the 16 of a head"),

@@ -25,7 +25,9 @@ from tests.support.tiny_gguf import Type, gguf_name, write_gguf
 BLOCKS_OF_32 = (Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0)
 BLOCKS_OF_256 = (Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K)
 PLAIN = (Type.F32, Type.F16, Type.BF16)
-FAMILIES = ("llama", "qwen2", "qwen3")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text")
+WINDOWS = {"layer_types": None, "sliding_window": 9, "sliding_window_pattern": 2}
+"""A file says how often a layer has no window; scores are scaled by the size of heads."""
 SMALL = TinyShape(layers=2, taps=(0,))
 WIDE = TinyShape(hidden=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers=2, taps=(0,), tied=False)
 
@@ -40,7 +42,9 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def written(tmp_path: Path, family: str, kind: Type, **more: Any) -> tuple[Path, Path]:
     """A folder and the GGUF file made of it."""
     shape = WIDE if kind in BLOCKS_OF_256 else SMALL
-    folder = write_tiny(tmp_path / "own", 5, shape, family=family, std=0.1, dtype=torch.bfloat16).target
+    changes = WINDOWS | {"query_pre_attn_scalar": shape.head_dim} if family == "gemma3_text" else {}
+    made = write_tiny(tmp_path / "own", 5, shape, family=family, std=0.1, dtype=torch.bfloat16, changes=changes)
+    folder = made.target
     path = tmp_path / "model.gguf"
     write_gguf(path, folder, kind, **more)
     return folder, path
@@ -93,8 +97,9 @@ def _transformers(folder: Path, ids: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(model(ids.unsqueeze(0)).logits[0])
 
 
-def test_a_target_is_made_of_a_file(tmp_path: Path) -> None:
-    folder, path = written(tmp_path, "qwen3", Type.F32)
+@pytest.mark.parametrize("family", ["qwen3", "gemma3_text"])
+def test_a_target_is_made_of_a_file(tmp_path: Path, family: str) -> None:
+    folder, path = written(tmp_path, family, Type.F32)
     made, own = load_target(path), load_target(folder)
     assert torch.equal(made.embed_VD, own.embed_VD) and made.spec == own.spec
     assert made.lm_head_VD is made.embed_VD
