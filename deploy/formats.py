@@ -2,20 +2,76 @@
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
+from typing import Any
 
-from services.common.model.weight_formats import FORMATS
+from deploy.models_page import published, shapes
+from services.common.gguf.file import BITS
+from services.common.model.fields import Fields
+from services.common.model.weight_format import Shape, TensorPart
+from services.common.model.weight_formats import FORMATS, KEY, read_format
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "use.md"
 MARK = "<!-- Made from services/common/model/weight_formats by python -m deploy.formats -->\n"
 END = "<!-- End of what is made -->\n"
 
 
+MODEL = "Qwen/Qwen3-8B"
+"""Whose sizes are told."""
+_TABLES = ("embed_tokens", "lm_head")
+_WIDE = 16
+"""Bits of bfloat16: of what is not packed, and of all once it is loaded."""
+_READ, _GPUS = "widened", "8.0 and newer"
+"""How weights of every format reach the products, and which GPUs do."""
+_GGUF_TYPES = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "F16")
+
+
 def table() -> str:
-    """One row for each kind of file."""
+    """One row for each kind of file, and for the usual types of GGUF."""
+    sizes = shapes(next(model for model in published() if model.name == MODEL))
+    loaded = _gigabytes(sizes, _WIDE, packs_tables=True)
     kinds = [kind for _, file in sorted(FORMATS.items()) for kind in file.KINDS]
-    rows = [f"| {kind.config} | {kind.files} | {kind.refused} |" for kind in kinds]
-    return "\n".join(["| `quantization_config` | files named | refused |", "|---|---|---|", *rows]) + "\n"
+    rows = []
+    for kind in kinds:
+        bits = [_bits_of(example) for example in kind.examples]
+        rows.append((kind.config, kind.files, bits, [_gigabytes(sizes, one) for one in bits], kind.refused))
+    for name in _GGUF_TYPES:
+        size = [_gigabytes(sizes, BITS[name], packs_tables=True)]
+        rows.append((f"none, a GGUF file: `{name}`", f"`*-{name}*.gguf`", [BITS[name]], size, "IQ types, splits"))
+    lines = [
+        f"| {config} | {files} | {_all(bits)} | {_all(size)} | {_READ} | {loaded:.1f} | {_GPUS} | {refused} |"
+        for config, files, bits, size, refused in rows
+    ]
+    head = "| `quantization_config` | files named | bits | GB in the file | read | GB loaded | GPU | refused |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *lines]) + "\n"
+
+
+def _all(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:.3g}" for number in numbers)
+
+
+def _bits_of(example: Mapping[str, Any]) -> float:
+    """Return the bits of a number, its scales among them, as the format's own parts say; scales have two bytes."""
+    shape, packed = (4096, 4096), read_format(Fields(PAGE, {KEY: example}))
+    assert packed is not None, "the example packs nothing"
+    parts = packed.parts("model.layers.0.mlp.up_proj", shape)
+    return sum(_part_bits(part) for part in parts.values() if not part.optional) / prod(shape)
+
+
+def _part_bits(part: TensorPart) -> int:
+    return 8 * prod(part.shape) * min(dtype.itemsize for dtype in part.dtypes)
+
+
+def _gigabytes(sizes: Mapping[str, Shape], bits: float, packs_tables: bool = False) -> float:
+    """Return the bytes of tensors whose matrices have so many bits; embedding and head stay wide where they are not."""
+    packed = {
+        name
+        for name, shape in sizes.items()
+        if len(shape) > 1 and (packs_tables or not any(t in name for t in _TABLES))
+    }
+    return sum(prod(shape) * (bits if name in packed else _WIDE) for name, shape in sizes.items()) / 8e9
 
 
 def page() -> str:

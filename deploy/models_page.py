@@ -8,12 +8,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.settings import ClusterSettings
+from services.common.model.weights import model_shapes
 from services.common.preflight import weights
 from services.common.preflight.memory import SIZES, Gpu, Need, memory_problem
 from services.common.preflight.source import Source
@@ -48,6 +49,13 @@ class Published:
 def published() -> Sequence[Published]:
     """The models that are told, in their order."""
     return [Published(**one) for one in json.loads(SOURCES.read_text())]
+
+
+def shapes(model: Published) -> Mapping[str, tuple[int, ...]]:
+    """The tensors of its target, by name."""
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "config.json").write_text(json.dumps(model.config))
+        return model_shapes(weights.target_spec(Source(made)))
 
 
 def need(model: Published) -> Need:

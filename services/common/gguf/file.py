@@ -39,6 +39,8 @@ _OTHER_TYPES = {
     35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
 SUPPORTED_TYPES = tuple(sorted(name for name, _, _ in _TYPES.values()))
+BITS = {name: 8 * size / numbers for name, numbers, size in _TYPES.values()}
+"""Of a number, by name of type."""
 _MOST_DIMENSIONS = 4
 _MOST_NAME = 256
 _DEFAULT_ALIGNMENT = 32

@@ -6,7 +6,7 @@ the model, whatever type then computes with them, so a packed checkpoint gives t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -76,11 +76,15 @@ class Format(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table in docs/use.md: what `quantization_config` says, which files are so, and what is refused."""
+    """A row of the table in docs/use.md: what `quantization_config` says, which files are so, and what is refused.
+
+    `examples` are such objects as published files have them; the bits of the table are theirs.
+    """
 
     config: str
     files: str
     refused: str = ""
+    examples: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from services.common.model.weight_format import SCALES, Beside, Format, Kind, Sh
 from services.common.model.widen import scaled
 
 METHOD = "awq"
-KINDS = (Kind("`awq`, `version` `gemm`, 4 bits", "`*-AWQ`", "`gemv`, `marlin`, other widths"),)
+KINDS = (
+    Kind("`awq`, `version` `gemm`, 4 bits", "`*-AWQ`", "`gemv`, `marlin`, other widths",
+         ({"quant_method": METHOD, "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},)),
+)  # fmt: skip
 BESIDE = Beside("quant_config.json", words=(("w_bit", "bits"), ("q_group_size", "group_size")))
 _PLACE = (0, 4, 1, 5, 2, 6, 3, 7)
 """In which nibble of a word each of eight outputs lies."""

@@ -25,17 +25,31 @@ from services.common.model.weight_format import (
 from services.common.model.widen import fp4_numbers, nibbles, scaled, scales_of, unpacked
 
 METHOD = "compressed-tensors"
+
+
+def _example(layout: str, kind: str, bits: int, strategy: str, group: int | None = None) -> Mapping[str, Any]:
+    """Return what a published file of a layout says."""
+    weights = {"num_bits": bits, "type": kind, "strategy": strategy, "group_size": group, "symmetric": True}
+    return {
+        "quant_method": METHOD,
+        "format": layout,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }
+
+
 KINDS = (
-    Kind(
-        "`compressed-tensors`, `float-quantized`",
-        "`*-FP8-dynamic`, `*-FP8-block`",
-        "static scales of activations",
-    ),
-    Kind("`compressed-tensors`, `int-quantized`", "`*-quantized.w8a8`", "the same"),
-    Kind("`compressed-tensors`, `pack-quantized`, 1 to 8 bits", "`*-quantized.w4a16`", "24-sparse"),
-    Kind("`compressed-tensors`, `nvfp4-pack-quantized`", "`*-NVFP4`"),
-    Kind("`compressed-tensors`, `mxfp4-pack-quantized`, `mxfp8-quantized`", "`*-MXFP4`, `*-MXFP8`"),
-)
+    Kind("`compressed-tensors`, `float-quantized`", "`*-FP8-dynamic`, `*-FP8-block`", "static scales of activations",
+         (_example("float-quantized", "float", 8, "channel"),)),
+    Kind("`compressed-tensors`, `int-quantized`", "`*-quantized.w8a8`", "the same",
+         (_example("int-quantized", "int", 8, "channel"),)),
+    Kind("`compressed-tensors`, `pack-quantized`, 1 to 8 bits", "`*-quantized.w4a16`", "24-sparse",
+         (_example("pack-quantized", "int", 4, "group", 128),)),
+    Kind("`compressed-tensors`, `nvfp4-pack-quantized`", "`*-NVFP4`", "",
+         (_example("nvfp4-pack-quantized", "float", 4, "tensor_group", 16),)),
+    Kind("`compressed-tensors`, `mxfp4-pack-quantized`, `mxfp8-quantized`", "`*-MXFP4`, `*-MXFP8`", "",
+         (_example("mxfp4-pack-quantized", "float", 4, "group", 32),
+          _example("mxfp8-quantized", "float", 8, "group", 32))),
+)  # fmt: skip
 BESIDE = None
 _E4M3, _INT8 = frozenset({torch.float8_e4m3fn}), frozenset({torch.int8})
 _BYTES, _WORDS = frozenset({torch.uint8}), frozenset({torch.int32})

@@ -25,9 +25,11 @@ from services.common.model.widen import scaled, scales_of
 
 METHOD = "fp8"
 KINDS = (
-    Kind("`fp8`, `weight_block_size`", "`*-FP8`", "static scales of activations"),
-    Kind("`fp8` without blocks", "one scale a tensor, `activation_scheme` `dynamic`", "static scales of activations"),
-)
+    Kind("`fp8`, `weight_block_size`", "`*-FP8`", "static scales of activations",
+         ({"quant_method": METHOD, "weight_block_size": [128, 128]},)),
+    Kind("`fp8` without blocks", "one scale a tensor, `activation_scheme` `dynamic`", "static scales of activations",
+         ({"quant_method": METHOD},)),
+)  # fmt: skip
 BESIDE = None
 DYNAMIC = (
     "rows are multiplied in bfloat16 here, so scales of activations that were fixed beforehand have no place. "

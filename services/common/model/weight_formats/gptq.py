@@ -26,6 +26,7 @@ KINDS = (
         "`gptq`, 2, 3, 4 or 8 bits, `checkpoint_format` `gptq` or `gptq_v2`, any `desc_act`",
         "`*-GPTQ-Int4`, `*-GPTQ-Int8`",
         "`marlin`, bits that differ by module (`dynamic`)",
+        tuple({"quant_method": METHOD, "bits": bits, "group_size": 128, "sym": True} for bits in (4, 8)),
     ),
 )
 BESIDE = Beside("quantize_config.json")

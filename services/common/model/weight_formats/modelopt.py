@@ -12,8 +12,9 @@ from services.common.model.widen import fp4_numbers, nibbles, scaled
 
 METHOD = "modelopt"
 KINDS = (
-    Kind("`modelopt`, `quant_algo` `NVFP4`", "`*-FP4`, `*-NVFP4`", "`FP8` (static scales), keys and values in FP8"),
-)
+    Kind("`modelopt`, `quant_algo` `NVFP4`", "`*-FP4`, `*-NVFP4`", "`FP8` (static scales), keys and values in FP8",
+         ({"quant_method": METHOD, "quant_algo": "NVFP4"},)),
+)  # fmt: skip
 BESIDE = Beside("hf_quant_config.json", within="quantization")
 _GROUP = 16
 _REMEDY = "only NVFP4 is: take the compressed-tensors file of the model, or the original in bfloat16"
