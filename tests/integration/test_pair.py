@@ -20,6 +20,8 @@ from tests.support.tiny_checkpoints import TinyPair, write_tiny
 from tests.unit.target.core.specs import prompt
 
 SAMPLED = types.Sampling(temperature=0.9, top_p=0.95, seed=2**63 + 7, repetition_penalty=1.1)
+TREES = ("--nodes", "true", "--widths", "1,16")
+"""More rows than the drafter's block has: no chain is so long."""
 OFF = types.Speculation(off=True)
 PACED = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "plan:pace=0.02"}
 
@@ -92,8 +94,11 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
         assert len(state.costs) == 4 * 3
 
 
-async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models: TinyPair) -> None:
-    async with running(PairProcesses(folder, models, ["--handoff", "host"])) as pair:
+@pytest.mark.parametrize("flags", [("host",), ("wire", *TREES)], ids=" ".join)
+async def test_host_order_and_wire_ask_over_grpc_when_they_are_wanted(
+    folder: Path, models: TinyPair, flags: tuple[str, ...]
+) -> None:
+    async with running(PairProcesses(folder, models, ["--handoff", *flags])) as pair:
         frames = requests(2, 24)
         expected = await plain(pair, frames)
         async with SessionClient(pair.bound["grpc"]) as client:
@@ -102,11 +107,14 @@ async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models:
             for name, received in client.requests.items():
                 assert (await received.ended()).speculation.drafted > 0
                 assert received.tokens == expected[name]
-        assert (await asyncio.to_thread(pair.describe)).handoff_mode == "host"
+        state = await asyncio.to_thread(pair.describe)
+        assert state.handoff_mode == flags[0]
+        assert ({each.width for each in state.rounds} >= {16}) == (len(flags) > 1)
 
 
-async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair) -> None:
-    async with running(PairProcesses(folder, models, environment=PACED)) as pair:
+@pytest.mark.parametrize("flags", [(), TREES], ids=["chains", "trees"])
+async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair, flags: tuple[str, ...]) -> None:
+    async with running(PairProcesses(folder, models, flags, PACED)) as pair:
         spare = pair.add_drafter()
         frames = requests(4, 160)
         expected = await plain(pair, frames)
