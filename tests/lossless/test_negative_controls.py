@@ -11,7 +11,7 @@ from torch import Tensor
 from services.common.kernels.accept import accept
 from services.common.kernels.prepare_span import reference as prepare_rows
 from services.common.kernels.read_mailbox import read_mailbox
-from services.common.kernels.span_attention import Span, plan_span
+from services.common.kernels.span_attention import Mask, Span, plan_span
 from services.target.device import verify
 from tests.lossless.gate import Case, Tally, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
@@ -25,16 +25,16 @@ def gate(temperature: float = 0.0) -> Tally:
     return run_gate(made_up_pair(), [case], lambda t: make_specs(320, 4, 40, t, SEED), SEED)
 
 
-def kv_off_by_one(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
+def kv_off_by_one(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask) -> Span:
     """Rows of a wide span are written one place too far."""
-    span = plan_span(table_BN, lengths_B, width, block_size)
-    shifted = plan_span(table_BN, lengths_B + 1, width, block_size)
+    span = plan_span(table_BN, lengths_B, width, block_size, mask=mask)
+    shifted = plan_span(table_BN, lengths_B + 1, width, block_size, mask=mask)
     return span if width == 1 else replace(span, slots_T=shifted.slots_T)
 
 
-def one_row_mask_error(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
+def one_row_mask_error(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask) -> Span:
     """Row 1 of a wide span does not see the newest token before it."""
-    span = plan_span(table_BN, lengths_B, width, block_size)
+    span = plan_span(table_BN, lengths_B, width, block_size, mask=mask)
     if width > 1 and span.bias_B1WT is not None:
         span.bias_B1WT[torch.arange(len(lengths_B)), 0, 1, lengths_B] = float("-inf")
     return span

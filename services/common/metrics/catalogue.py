@@ -75,6 +75,9 @@ class TargetMetrics(ServiceMetrics):
     spec_decode_num_accepted_tokens_per_pos = counter(
         "Draft tokens accepted by position in the draft, counted from 0.", label="position"
     )
+    accepted_nodes = counter(
+        "Draft tokens accepted from trees by row of the tree, the likeliest's being 1.", label="row"
+    )
     committed_tokens = counter("Tokens committed by rounds and prefills.")
     emitted_tokens = counter("Committed tokens that became part of an answer.")
     discarded_tokens = counter("Committed tokens that did not.", label="reason", values=DISCARDS)

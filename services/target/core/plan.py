@@ -154,7 +154,8 @@ class Outcome(NamedTuple):
 class Progress(NamedTuple):
     """What one round brought one request; `position` is the output index of the first of `tokens`.
 
-    `width` is 0 for the first token, which prefill chose and no row verified.
+    `width` is 0 for the first token, which prefill chose and no row verified. Of a tree `path` are the rows of accepted
+    drafts.
     """
 
     request: Request
@@ -165,6 +166,7 @@ class Progress(NamedTuple):
     drafted: int
     width: int
     end: FinishReason | None
+    path: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

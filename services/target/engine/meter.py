@@ -107,6 +107,9 @@ class Meter:
         for position in range(accepted[-1] if accepted else 0):
             further = len(accepted) - bisect_right(accepted, position)
             metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(further)
+        for progress in commit.progress:
+            for row in progress.path:
+                metrics.accepted_nodes[row].inc()
 
     def _tokens(self) -> None:
         ledger, metrics = self._ledger, self._metrics

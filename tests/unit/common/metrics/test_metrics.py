@@ -48,6 +48,7 @@ EVERY = every_metric()
 # What a label may hold: each has few values, none of which a client chooses.
 BOUNDED = {
     "position",
+    "row",
     "reason",
     "finish_reason",
     "width",
