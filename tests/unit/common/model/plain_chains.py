@@ -21,7 +21,9 @@ class PlainChain:
         config = json.loads((folder / "config.json").read_text())
         inner = config.get("text_config", config.get("transformer_layer_config", {}))
         self.config: dict[str, Any] = config | config.get("eagle_config", {}) | inner
-        loaded = load_file(folder / "model.safetensors")
+        loaded: dict[str, Tensor] = {}
+        for path in folder.glob("*.safetensors"):
+            loaded |= load_file(path)
         self.weights = {name: value.to(dtype) if value.is_floating_point() else value for name, value in loaded.items()}
         self.layer = next((name for name in ("mtp.layers.0", "midlayer") if f"{name}.mlp.up_proj.weight" in loaded),
                           "layers.0")  # fmt: skip
