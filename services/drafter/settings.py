@@ -39,6 +39,9 @@ class DrafterSettings:
     """Longest suffix that the ngram proposer looks up."""
     ngram_min: int = 1
     """Shortest suffix that the ngram proposer looks up."""
+    lookup_from: int = 0
+    """With a checkpoint: where so many tokens at the text's end have occurred before, drafts continue as the text did
+    then, and the checkpoint drafts elsewhere; 0: it drafts everywhere."""
     pace_timeout_s: float = 30.0
     """Seconds within which the target of an attachment opens its Pace stream, else the attachment is freed."""
     # Names
@@ -80,13 +83,15 @@ class DrafterSettings:
             raise ValueError("model must name a drafter checkpoint for the dflash proposer")
         if not 1 <= self.ngram_min <= self.ngram_max <= 16:
             raise ValueError("ngram_min and ngram_max must satisfy 1 <= ngram_min <= ngram_max <= 16")
-        if not self.pace_timeout_s > 0:
-            raise ValueError("pace_timeout_s must be positive")
-        if self.core < -1:
-            raise ValueError("core must be a core's number, or -1 for any")
+        for name, right, rule in (
+            ("lookup_from", 0 <= self.lookup_from <= 16, "must be in [0, 16]"),
+            ("pace_timeout_s", self.pace_timeout_s > 0, "must be positive"),
+            ("core", self.core >= -1, "must be a core's number, or -1 for any"),
+            ("threads", self.threads >= 0, "must be 0 or more"),
+        ):
+            if not right:
+                raise ValueError(f"{name} {rule}")
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise ValueError("tls_cert needs tls_key beside, and tls_ca needs both")
         if not guarded(self.grpc, self.tls_ca, self.insecure):
             raise ValueError("grpc: over TCP anybody could attach: give tls_ca or say insecure; unix:/path needs none")
-        if self.threads < 0:
-            raise ValueError("threads must be 0 or more")

@@ -12,6 +12,7 @@ from services.common.model.drafters.spec import ChainSpec
 from services.common.preflight.checks import refuse
 from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer
+from services.drafter.proposers.cascade import CascadeProposer
 from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
@@ -31,6 +32,11 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
         return NoneProposer()
     if settings.proposer == "ngram":
         return NgramProposer(settings.ngram_max, settings.ngram_min)
+    learned, least = _of_checkpoint(settings), settings.lookup_from
+    return CascadeProposer(learned, max(least, settings.ngram_max), least) if least else learned
+
+
+def _of_checkpoint(settings: DrafterSettings) -> Proposer:
     if not settings.random_weights:
         refuse(settings.model)
     dtype: torch.dtype = getattr(torch, settings.dtype)

@@ -19,6 +19,7 @@ from services.drafter.settings import DrafterSettings
         ({"proposer": "ngram", "dtype": "int8"}, "dtype"),
         ({"proposer": "ngram", "weights": "int4"}, "weights"),
         ({"proposer": "ngram", "ngram_min": 5}, "ngram_min"),
+        ({"proposer": "ngram", "lookup_from": 17}, "lookup_from"),
         ({"proposer": "ngram", "pace_timeout_s": float("nan")}, "pace_timeout_s"),
         ({"proposer": "ngram", "threads": -1}, "threads"),
         ({"proposer": "ngram", "tls_cert": "c.pem"}, "tls_cert"),
