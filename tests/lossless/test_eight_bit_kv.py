@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.lossless.gate import Case, make_specs, run_case, run_gate
+from tests.lossless.gate import Case, make_specs, run_gate
 from tests.lossless.pairs import Pair
 from tests.support.tiny_checkpoints import HYBRIDS, TinyShape, write_tiny
 
@@ -21,7 +21,6 @@ SAMPLE = [
     Case("float32", 0.0, 8, "dflash", 4, coded=True),
     Case("float32", 0.8, 8, "nodes-scattered", 4, coded=True),
     *STRAINED,
-    Case("float64", 0.0, 4, "dflash", 4, coded=True),
 ]
 REST = [
     Case(dtype, heat, width, proposer, batch, coded=True)
@@ -42,7 +41,7 @@ def made(folder: Path, family: str = "qwen3") -> Pair:
 
 @pytest.mark.timeout(3600)
 def test_text_is_the_same_with_drafts_and_without(full: bool, tmp_path: Path) -> None:
-    prompts, tokens = (12, 48) if full else (2, 24)
+    prompts, tokens = (12, 48) if full else (2, 16)
     specs = {heat: make_specs(320, prompts, tokens, heat, SEED) for heat in HEATS}
     tally = run_gate(made(tmp_path), SAMPLE + (REST if full else []), specs.__getitem__, SEED)
     assert tally.tokens == tally.cases * prompts * tokens
@@ -54,16 +53,9 @@ def test_text_is_the_same_with_drafts_and_without(full: bool, tmp_path: Path) ->
 @pytest.mark.timeout(3600)
 def test_text_of_other_families_is_the_same(full: bool, tmp_path: Path) -> None:
     """In float64: recurrent layers and experts add by number of rows in float32."""
-    specs = {heat: make_specs(320, 12 if full else 1, 40, heat, SEED) for heat in HEATS}
+    specs = {heat: make_specs(320, 12 if full else 1, 40 if full else 16, heat, SEED) for heat in HEATS}
     cases = [Case("float64", heat, 8, "perfect", 4, strain, coded=True) for heat in HEATS for strain in ("", "hit")]
     for family in FAMILIES if full else FAMILIES[:1]:
         tally = run_gate(made(tmp_path / family, family), cases if full else cases[:1], specs.__getitem__, SEED)
         assert tally.accepted > tally.tokens // 4
         assert (tally.mismatches, tally.failures) == (0, [])
-
-
-def test_text_is_another_than_that_of_wide_keys_and_values(tmp_path: Path) -> None:
-    pair, specs = made(tmp_path), make_specs(320, 4, 48, 0.8, SEED)
-    wide, eight = (run_case(pair, Case("float64", 0.8, 1, "none", 4, coded=coded), specs, {}, SEED)
-                   for coded in (False, True))  # fmt: skip
-    assert [done.tokens for done in wide] != [done.tokens for done in eight]
