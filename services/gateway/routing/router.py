@@ -3,37 +3,16 @@
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from heapq import nlargest
-from typing import Protocol, TypeVar
+
+from services.gateway.routing.crowd import HASHES, Candidate, Crowd, Fleet, hash_of
 
 PREFIX_BLOCK = 64
 """Tokens per step of the prefix memory."""
 
 PREFIX_STEPS = 32
 """Steps of one prompt that are remembered; longer prompts share their first PREFIX_BLOCK * PREFIX_STEPS tokens."""
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A target that takes requests, as its last load report and the gateway's own count describe it.
-
-    Whoever holds its session keeps it up to date. `dispatched` counts requests sent since that report, which it cannot
-    know yet; `numerics` says how it rounds, `revision` which checkpoint of `model` it serves.
-    """
-
-    pair_id: str
-    running: int = 0
-    waiting: int = 0
-    slots: int = 1
-    queued_tokens: int = 0
-    speculating: bool = True
-    dispatched: int = 0
-    numerics: str = ""
-    revision: str = ""
-    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +37,6 @@ def score(candidate: Candidate, settings: RouterSettings) -> float:
     requests = candidate.running + candidate.waiting + candidate.dispatched
     tokens = candidate.queued_tokens / settings.queued_tokens_unit
     return requests / max(candidate.slots, 1) + tokens + (0.0 if candidate.speculating else settings.plain_penalty)
-
-
-_WORD = (1 << 64) - 1
-
-HOMES = 3
-"""Pairs at which a beginning may be at home, and pairs that are asked about a key: the next ones as a fleet changes."""
-
-
-class HasPair(Protocol):
-    """Anything that belongs to one pair."""
-
-    @property
-    def pair_id(self) -> str:
-        """The pair, the same for every gateway."""
-
-
-Named = TypeVar("Named", bound=HasPair)
-
-
-def homes(key: bytes, pairs: Iterable[Named], count: int = HOMES) -> list[Named]:
-    """The pairs that every gateway finds for a key, first the one that it should meet.
-
-    Highest random weight (Thaler and Ravishankar 1998): a pair that comes or goes moves only keys of its own.
-    """
-    seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "little")
-    return nlargest(count, pairs, key=lambda one: _weight(seed ^ _hash(one.pair_id)))
-
-
-@lru_cache(maxsize=8192)
-def _hash(pair_id: str) -> int:
-    return int.from_bytes(hashlib.sha256(pair_id.encode()).digest()[:8], "little")
-
-
-def _weight(mixed: int) -> int:
-    """Spreads the bits of a number over 64 (the end of MurmurHash3): a pair's own hash alone would favour it."""
-    mixed = ((mixed ^ (mixed >> 33)) * 0xFF51AFD7ED558CCD) & _WORD
-    mixed = ((mixed ^ (mixed >> 33)) * 0xC4CEB9FE1A85EC53) & _WORD
-    return mixed ^ (mixed >> 33)
 
 
 class PrefixMemory:
@@ -152,9 +93,14 @@ class Router:
         self._generator = generator
         self._memory = PrefixMemory(settings.affinity_entries)
 
+    @property
+    def own(self) -> str:
+        """How ids of pairs beside this gateway begin; empty for none."""
+        return self._settings.own
+
     def choose(
         self,
-        candidates: Sequence[Candidate],
+        candidates: Fleet | Sequence[Candidate],
         digests: Sequence[bytes],
         key: str = "",
         avoid: Collection[str] = (),
@@ -170,53 +116,62 @@ class Router:
             numerics: how the output so far was computed: of the pairs that are not to be avoided, those that compute
                 so are taken where there are any; empty without output.
         """
-        usable = candidates
-        if avoid:
-            usable = [one for one in usable if one.pair_id not in avoid] or usable
-        if numerics:
-            usable = [one for one in usable if one.numerics == numerics] or usable
-        elif self._settings.revisions:
-            usable = self._of_one_revision(usable, key, digests)
+        fleet = candidates if isinstance(candidates, Fleet) else Fleet(candidates, self._settings.own)
+        if avoid or numerics:
+            fleet = self._fit(fleet, avoid, numerics)
+        usable = fleet.all
+        if not numerics and self._settings.revisions:
+            usable = self._of_one_revision(fleet, key, digests)
         if not usable:
             return None
-        chosen = homes(key.encode(), usable, 1)[0] if key else self._by_load(self._near(usable), digests)
+        chosen = usable.homes(key.encode(), 1)[0] if key else self._by_load(self._near(fleet, usable), digests)
         self._memory.note(digests, chosen.pair_id)
         return chosen
 
-    def _near(self, usable: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those beside this gateway, where it has any."""
-        own = self._settings.own
-        return ([one for one in usable if one.pair_id.startswith(own)] if own else usable) or usable
+    @staticmethod
+    def _fit(fleet: Fleet, avoid: Collection[str], numerics: str) -> Fleet:
+        """What is left for a request that failed or moves."""
+        members = fleet.all.members
+        others = [one for one in members if one.pair_id not in avoid] or members
+        return fleet.only([one for one in others if one.numerics == numerics] or others if numerics else others)
 
-    def _by_load(self, usable: Sequence[Candidate], digests: Sequence[bytes]) -> Candidate:
-        pair = self._generator.sample(usable, min(2, len(usable)))
+    @staticmethod
+    def _near(fleet: Fleet, usable: Crowd[Candidate]) -> Crowd[Candidate]:
+        """Those beside this gateway, where it has any."""
+        if not fleet.near or usable is fleet.all:
+            return fleet.near or usable
+        return Crowd(one for one in fleet.near.members if usable.find(one.pair_id)) or usable
+
+    def _by_load(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Candidate:
+        pair = self._generator.sample(usable.members, min(2, len(usable)))
         best = min(pair, key=self._score)
         if not digests:
             return best
         bound = self._score(best) + self._settings.affinity_slack
         return next((one for one in self._friends(usable, digests) if self._score(one) <= bound), best)
 
-    def _friends(self, usable: Sequence[Candidate], digests: Sequence[bytes]) -> Iterator[Candidate]:
+    def _friends(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Iterator[Candidate]:
         """Targets that may hold the prompt's beginning, the likeliest first."""
         known = self._memory.find(digests)
-        if known is not None:
-            yield from (one for one in usable if one.pair_id == known[0])
-        yield from homes(digests[0], usable)
+        remembered = None if known is None else usable.find(known[0])
+        if remembered is not None:
+            yield remembered
+        yield from usable.homes(digests[0])
 
-    def _of_one_revision(self, usable: Sequence[Candidate], key: str, digests: Sequence[bytes]) -> Sequence[Candidate]:
+    def _of_one_revision(self, fleet: Fleet, key: str, digests: Sequence[bytes]) -> Crowd[Candidate]:
         """Those of the revision that the request belongs to, by weight; a chat and a key keep theirs."""
-        shares = [(one, self._weight_of(one.revision)) for one in usable]
-        present = {one.revision: weight for one, weight in shares if weight > 0}
+        weights = {revision: self._weight_of(revision) for revision in fleet.revisions}
+        present = {revision: weight for revision, weight in weights.items() if weight > 0}
         if not present:
-            return usable
+            return fleet.all
         named = key.encode() or (digests[0] if digests else b"")
-        point = _hash(named.hex()) / (1 << 64) if named else self._generator.random()
+        point = hash_of(named.hex()) / HASHES if named else self._generator.random()
         left = point * sum(present.values())
         for revision in sorted(present):
             left -= present[revision]
             if left < 0:
                 break
-        return [one for one in usable if one.revision == revision]
+        return fleet.revisions[revision]
 
     def _weight_of(self, revision: str) -> float:
         return next((share for start, share in self._settings.revisions.items() if revision.startswith(start)), 0.0)

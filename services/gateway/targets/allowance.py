@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from services.common.request.errors import Code, PacelineError, Reason
-from services.gateway.routing.router import homes
+from services.gateway.routing.crowd import Crowd
 from services.gateway.targets.link import Link
 from services.gateway.targets.messages import Standing, Use
 from services.gateway.targets.pool import Pool
@@ -225,7 +225,7 @@ class Allowance:
         seen = self._pool.change()
         if account.seen is not seen:
             account.seen = seen
-            found = homes(f"tenant\0{account.tenant.name}".encode(), self._counting(), 1)
+            found = Crowd(self._counting()).homes(f"tenant\0{account.tenant.name}".encode(), 1)
             home = found[0] if found else None
             if home is not account.home:
                 account.home, account.told_at = home, float("-inf")

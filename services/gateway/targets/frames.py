@@ -83,6 +83,11 @@ def use(number: int, stated: Use) -> target_pb2.SessionRequest:
     )
 
 
+def held(message: target_pb2.RequestUpdate) -> PacelineError | None:
+    """The error of a key that another generation holds; None where none does."""
+    return from_pb(message.end.error) if message.end.HasField("error") else None
+
+
 def standing(message: target_pb2.Standing) -> Standing:
     """What a tenant has over all gateways."""
     return Standing(message.number, message.granted, message.requests, message.tokens, message.gateways)

@@ -1,7 +1,9 @@
 """Finds a target that is silent on an open connection: a dead link, a stopped process, a blocked loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from services.gateway.targets.probes import Health, Reach
 
@@ -16,6 +18,50 @@ moves, and without a frame whatever it says."""
 
 class SilentError(Exception):
     """The target gave no frame and no other sign of life."""
+
+
+class _Clock:
+    """One timer for all sessions of a loop: a thousand timers would cost more than what they do."""
+
+    def __init__(self) -> None:
+        """Runs while somebody listens."""
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, name: object, listener: Callable[[], None]) -> None:
+        """Calls a listener now, and then every tick."""
+        self._listeners[name] = listener
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        listener()
+
+    def remove(self, name: object) -> None:
+        """Calls it no more."""
+        del self._listeners[name]
+        if not self._listeners and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for listener in [*self._listeners.values()]:
+                listener()
+
+
+_CLOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clock] = WeakKeyDictionary()
+
+
+@contextmanager
+def ticking(listener: Callable[[], None]) -> Iterator[None]:
+    """Calls a listener now and every TICK_S while the block runs; between two calls everything else gets its turn."""
+    clock = _CLOCKS.setdefault(asyncio.get_running_loop(), _Clock())
+    name = object()
+    clock.add(name, listener)
+    try:
+        yield
+    finally:
+        clock.remove(name)
 
 
 class Heartbeat:
@@ -63,13 +109,23 @@ class Heartbeat:
         Raises:
             SilentError: it is.
         """
+        silent = asyncio.get_running_loop().create_future()
         asked: dict[Callable[[], Awaitable[None]], asyncio.Future[None]] = {}
+
+        def tick() -> None:
+            if self.tick():
+                if not silent.done():
+                    silent.set_result(None)
+                return
+            if self._mute < ASK_AFTER and self._unreached < ASK_AFTER:
+                return
+            for question in self._questions():
+                if question not in asked or asked[question].done():
+                    asked[question] = asyncio.ensure_future(question())
+
         try:
-            while not self.tick():
-                for question in self._questions():
-                    if question not in asked or asked[question].done():
-                        asked[question] = asyncio.ensure_future(question())
-                await asyncio.sleep(TICK_S)
+            with ticking(tick):
+                await silent
         finally:
             for task in asked.values():
                 task.cancel()

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from services.common.request.errors import PacelineError
 from services.common.serving.secret import Secret
 from services.common.serving.tls import Peers
 from services.gateway.fleet.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
+from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest
-from services.gateway.routing.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import DRAINING, NOT_REACHED, OtherModelError, SessionLostError, cause, kind, words
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
@@ -41,9 +42,9 @@ class Link:
     """One target as its sources name it; `entry` may be replaced while the address stays."""
 
     def __init__(
-        self, entry: PairEntry, dial: Dial, on_change: Callable[[], None], wanted: Callable[[], Collection[str]]
+        self, entry: PairEntry, dial: Dial, on_change: Callable[["Link"], None], wanted: Callable[[], Collection[str]]
     ) -> None:
-        """`on_change` is called whenever the target begins or ceases to take work.
+        """`on_change` is called with it whenever the target begins or ceases to take work.
 
         `wanted` tells the models one of which it must serve; none takes any.
         """
@@ -104,7 +105,7 @@ class Link:
         session = self._session
         return session.start(job, committed, timeout_s, outbox) if session else None
 
-    def ask(self, job: RoutedRequest) -> Attempt | None:
+    def ask(self, job: RoutedRequest) -> asyncio.Future[PacelineError | None] | None:
         """Asks whether another generation holds the job's key; None without a session that can answer."""
         session = self._session
         return session.ask(job) if session and "ask" in session.features else None
@@ -137,7 +138,10 @@ class Link:
 
     async def _open(self, channel: grpc.aio.Channel) -> Session:
         asked = reach(self._dial.peers, self.entry.address, UNREACHED_AFTER * TICK_S)
-        return await open_session(channel, self._dial.gateway_id, self._on_change, asked, self._dial.secret)
+        return await open_session(channel, self._dial.gateway_id, self._changed, asked, self._dial.secret)
+
+    def _changed(self) -> None:
+        self._on_change(self)
 
     def _report(self, error: Exception) -> None:
         """Logs the first failure of a row and of each kind; others of a target that stays away are for debugging."""
@@ -161,7 +165,7 @@ class Link:
             raise OtherModelError(session.model.name, wanted)
         self._held = session
         self._report_reached(session)
-        self._on_change()
+        self._changed()
         retirement = asyncio.create_task(self._retirement(session))
         running = asyncio.create_task(session.run())
         try:
@@ -174,7 +178,7 @@ class Link:
             retirement.cancel()
             running.cancel()
             await asyncio.gather(running, retirement, return_exceptions=True)
-            self._on_change()
+            self._changed()
 
     async def _retirement(self, session: Session) -> None:
         while not (self.retired and not session.busy):

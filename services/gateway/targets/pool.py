@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
+from services.gateway.routing.crowd import HOMES
 from services.gateway.routing.routed_request import RoutedRequest, key_of
-from services.gateway.routing.router import Candidate, Router, homes
+from services.gateway.routing.router import Router
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
-from services.gateway.targets.messages import Arithmetic, Model, Refused
+from services.gateway.targets.messages import Arithmetic, Model
+from services.gateway.targets.roster import Roster
 
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for the answers of other targets about a key; a target that does not answer counts as lost."""
@@ -31,26 +33,22 @@ class Pool:
         self._links: dict[str, Link] = {}
         self._tasks: dict[asyncio.Task[None], Link] = {}
         self._changed = asyncio.Event()
-        self._served = ""
-        self._models: dict[str, Model] = {}
-        self._ready: dict[str, Link] = {}
-        self._candidates: dict[str, list[Candidate]] = {}
-        self._stale = False
+        self._roster = Roster(router.own)
 
     @property
     def ready(self) -> bool:
         """A target takes work."""
-        return bool(self._present())
+        return self._roster.ready > 0
 
     @property
     def served(self) -> str:
         """Name of the model served, of several that of some target; empty while no target was ever there."""
-        return self._served
+        return self._roster.served
 
     @property
     def models(self) -> Mapping[str, Model]:
         """Every model by name, as targets described it last; also while none of them is there."""
-        return self._models
+        return self._roster.models
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -62,14 +60,18 @@ class Pool:
         for key in [*self._links]:
             entry = pairs.get(key)
             if entry is None or entry.address != self._links[key].entry.address:
-                self._links.pop(key).retired = True
+                link = self._links.pop(key)
+                link.retired = True
+                self._look(link)
         for key, entry in pairs.items():
-            if key in self._links:
-                self._links[key].entry = entry
-            else:
+            link_there = self._links.get(key)
+            if link_there is None:
                 self._open(key, entry)
+            elif link_there.entry != entry:
+                link_there.entry = entry
+                self._look(link_there)
         self._metrics.gateway_known_pairs.set(len(pairs))
-        self._notify()
+        self._tell()
 
     async def place(
         self,
@@ -96,18 +98,18 @@ class Pool:
         until = time.monotonic() + wait_s
         numerics = origin.numerics if origin else ""
         while True:
-            candidates: Sequence[Candidate] = self._present().get(model, ())
+            fleet = self._roster.fleet(model)
             if origin is not None:
-                candidates = [one for one in candidates if one.revision == origin.revision]
-                until = min(until, self._patience(model, origin.revision, until))
-            chosen = self._router.choose(candidates, digests, key, avoid, numerics)
+                fleet = fleet.only(fleet.of_revision(origin.revision))
+            chosen = self._router.choose(fleet, digests, key, avoid, numerics)
             if chosen is None:
+                until = min(until, self._patience(model, origin, until))
                 await self._change(until, _lack(model, origin))
                 continue
-            link = self._ready[chosen.pair_id]
+            link = self._roster.leading(chosen.pair_id)
             if link.candidate() is chosen:
                 return link
-            self._stale = True  # its session was lost since it was last looked at
+            self._look(link)  # its session was lost a moment ago
 
     async def ask_others(self, chosen: Link, job: RoutedRequest) -> None:
         """Asks the pairs that the job's key leads to, those that drain or left the list too, whether one holds it.
@@ -119,19 +121,15 @@ class Pool:
         Raises:
             PacelineError: DUPLICATE when one does.
         """
-        others = [link for link in self._tasks.values() if link is not chosen and _serves(link, job.model)]
-        asked = [link.ask(job) for link in homes(key_of(job).encode(), others)]
-        answers = [asyncio.ensure_future(attempt.next()) for attempt in asked if attempt is not None]
+        found = self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1)
+        asked = [link.ask(job) for link in [one for one in found if one is not chosen][:HOMES]]
+        answers = [answer for answer in asked if answer is not None]
         if not answers:
             return
-        try:
-            done, _ = await asyncio.wait(answers, timeout=ASK_S)
-        finally:
-            for answer in answers:
-                answer.cancel()
-        for end in (answer.result().end for answer in done):
-            if isinstance(end, Refused):
-                raise end.error
+        done, _ = await asyncio.wait(answers, timeout=ASK_S)
+        for error in (answer.result() for answer in done):
+            if error is not None:
+                raise error
 
     async def model(self, name: str, wait_s: float) -> Model:
         """A model by its name, an empty one takes any; known from its first target on, also while none is there.
@@ -141,8 +139,7 @@ class Pool:
         """
         until = time.monotonic() + wait_s
         while True:
-            self._present()
-            found = self._models.get(name or self._served)
+            found = self.models.get(name or self.served)
             if found is not None:
                 return found
             await self._change(until, _lack(name, None))
@@ -162,7 +159,13 @@ class Pool:
         return self._changed
 
     async def close(self) -> None:
-        """Ends all links at once."""
+        """Ends all links at once.
+
+        One whose connection fails just then may take the failure for what it waited for, and not hear that it is
+        cancelled: as it is retired too, it does not connect again.
+        """
+        for link in self._tasks.values():
+            link.retired = True
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -177,44 +180,30 @@ class Pool:
 
     def _wanted(self) -> Collection[str]:
         """The models one of which a target must serve: where none is named, what those serve that take work."""
-        return self._dial.models or self._present().keys()
+        return self._dial.models or self._roster.present
 
-    def _present(self) -> Mapping[str, Sequence[Candidate]]:
-        """Targets that take work by model, as of now."""
-        if self._stale:
-            self._refresh()
-        return self._candidates
-
-    def _refresh(self) -> None:
-        """Gathers the links that take work; of two that lead to one pair the first."""
-        self._stale = False
-        self._ready, self._candidates = {}, {}
-        for link in self._links.values():
-            candidate = link.candidate()
-            if candidate is not None and candidate.pair_id not in self._ready:
-                self._ready[candidate.pair_id] = link
-                self._candidates.setdefault(candidate.model, []).append(candidate)
-        for name in self._dial.models or [""]:
-            metrics = self._metrics.of(name)
-            metrics.gateway_ready_targets.set(len(self._candidates.get(name, ())) if name else len(self._ready))
-        for name, candidates in self._candidates.items():
-            described = self._ready[candidates[0].pair_id].model
-            if described is not None:
-                self._models[name] = described
-        if self._served not in self._candidates:
-            self._served = next(iter(self._candidates), self._served)
-
-    def _patience(self, model: str, revision: str, until: float) -> float:
+    def _patience(self, model: str, origin: Arithmetic | None, until: float) -> float:
         """How long a checkpoint that nobody serves is waited for: not long where the fleet has another one of it."""
-        models = [link.model for link in self._links.values() if _serves(link, model)]
-        gone = all(one is None or one.revision != revision for one in models)
-        return min(until, time.monotonic() + GONE_S) if gone and self._candidates.get(model) else until
+        if origin is None or not self._roster.fleet(model).all:
+            return until
+        gone = all(link.model is None or link.model.revision != origin.revision for link in self._links.values())
+        return min(until, time.monotonic() + GONE_S) if gone else until
 
-    def _notify(self) -> None:
-        """Notes that something changed. Many links that change at once cost one look at all of them."""
-        if not self._stale:
-            self._stale = True
-            asyncio.get_running_loop().call_soon(self._present)
+    def _notify(self, link: Link) -> None:
+        """Something changed at a target."""
+        self._look(link)
+        self._tell()
+
+    def _look(self, link: Link) -> None:
+        """Takes in whether a target takes work; the others are as they were."""
+        model = self._roster.look(link)
+        if model is not None:
+            counted = model if self._dial.models else ""
+            metrics = self._metrics.of(counted)
+            ready = len(self._roster.fleet(counted).all) if counted else self._roster.ready
+            metrics.gateway_ready_targets.set(ready)
+
+    def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -224,10 +213,6 @@ class Pool:
                 await self._changed.wait()
         except TimeoutError:
             raise unavailable(Reason.NO_TARGET, lack) from None
-
-
-def _serves(link: Link, model: str) -> bool:
-    return link.model is not None and link.model.name == model
 
 
 def _lack(model: str, origin: Arithmetic | None) -> str:

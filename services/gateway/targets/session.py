@@ -8,10 +8,11 @@ from typing import cast
 import grpc
 
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from services.common.request.errors import PacelineError
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.secret import Secret
+from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest, needs
-from services.gateway.routing.router import Candidate
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import SessionLostError, VersionError, cause
@@ -61,6 +62,7 @@ class Session:
         self._names = 0
         self._attempts: dict[str, Attempt] = {}
         self._stated: dict[int, asyncio.Future[Standing | None]] = {}
+        self._asked: dict[str, asyncio.Future[PacelineError | None]] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
         self._heartbeat = heartbeat
         self.rounds = rounds
@@ -103,11 +105,17 @@ class Session:
         self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
         return attempt
 
-    def ask(self, job: RoutedRequest) -> Attempt:
-        """Asks whether another generation holds the job's key here; the answer is an end, Refused when one does."""
-        attempt = self._attempt(job, 0, Outbox(0, lambda: None))
-        self._outgoing.put_nowait(frames.ask(attempt.name, job))
-        return attempt
+    def ask(self, job: RoutedRequest) -> asyncio.Future[PacelineError | None]:
+        """Asks whether another generation holds the job's key here; the answer is the error when one does.
+
+        A target that is lost counts as not holding it.
+        """
+        self._names += 1
+        name = f"{job.request_id}/{self._names}"
+        answer: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
+        self._asked[name] = answer
+        self._outgoing.put_nowait(frames.ask(name, job))
+        return answer
 
     def state(self, stated: Use) -> asyncio.Future[Standing | None]:
         """States what a tenant has at this gateway; the answer is None when the session is lost before it comes."""
@@ -155,8 +163,16 @@ class Session:
                 self._attached.set()
         for update in message.updates:
             attempt = self._attempts.get(update.request_id)
-            if attempt is not None and attempt.deliver(update.epoch, frames.update(update)):
+            if attempt is None:
+                self._answered(update)
+            elif attempt.deliver(update.epoch, frames.update(update)):
                 del self._attempts[update.request_id]
+
+    def _answered(self, update: target_pb2.RequestUpdate) -> None:
+        """A question has its answer; news of anything else are late."""
+        answer = self._asked.pop(update.request_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(frames.held(update))
 
     def _place(self, load: Load) -> None:
         """Notes what the target reports where the router reads it."""
@@ -177,10 +193,14 @@ class Session:
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.lose(Lost(why))
-        stated, self._stated = self._stated, {}
-        for answer in stated.values():
-            if not answer.done():
-                answer.set_result(None)
+        for stated in self._stated.values():
+            if not stated.done():
+                stated.set_result(None)
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_result(None)
+        self._stated.clear()
+        self._asked.clear()
 
 
 async def open_session(

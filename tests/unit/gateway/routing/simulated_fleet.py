@@ -5,7 +5,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from services.gateway.routing.router import PREFIX_BLOCK, Candidate, Router, RouterSettings, prefix_digests
+from services.gateway.routing.crowd import Candidate, Fleet
+from services.gateway.routing.router import PREFIX_BLOCK, Router, RouterSettings, prefix_digests
 
 TURNS, SLOTS, THINK_S = 5, 8, 5.0
 
@@ -32,6 +33,7 @@ def simulate(gateways: int, pairs: int, chats: int, use: float, seed: int, resta
     for chat in range(chats):
         begun += dice.expovariate(use * SLOTS * pairs / TURNS)
         heapq.heappush(events, (begun, 1, chat, 0))
+    known = Fleet(fleet)
     last: dict[int, str] = {}
     total: Counter[str] = Counter()
     by_id = {one.pair_id: one for one in fleet}
@@ -44,7 +46,7 @@ def simulate(gateways: int, pairs: int, chats: int, use: float, seed: int, resta
         if restarts and begun and now > begun / 2:
             routers, restarts = [Router(RouterSettings(), random.Random(seed)) for _ in routers], False
         digests = prefix_digests([number] * PREFIX_BLOCK * (2 + 2 * turn), b"")
-        chosen = dice.choice(routers).choose(fleet, digests)
+        chosen = dice.choice(routers).choose(known, digests)
         assert chosen is not None
         by_id[chosen.pair_id].running += 1
         total[chosen.pair_id] += 1

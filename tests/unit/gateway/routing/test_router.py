@@ -3,18 +3,21 @@
 import random
 from collections import Counter
 
+from services.gateway.routing.crowd import HOMES, Candidate, Crowd
 from services.gateway.routing.router import (
     PREFIX_BLOCK,
-    Candidate,
     PrefixMemory,
     Router,
     RouterSettings,
-    homes,
     prefix_digests,
     score,
 )
 
 SETTINGS = RouterSettings()
+
+
+def homes(key: bytes, candidates: list[Candidate], count: int = HOMES) -> list[Candidate]:
+    return Crowd(candidates).homes(key, count)
 
 
 def router(seed: int = 1) -> Router:
