@@ -72,7 +72,7 @@ def _run(
 def _choice(group: str, chosen: argparse.Namespace, scale: Scale) -> Choice:
     closed_s = min(chosen.closed, scale.closed_s)
     return Choice(group, chosen.profiles, not chosen.without_fixed, chosen.drafts, chosen.parts, closed_s, chosen.once,
-                  scale.outs)  # fmt: skip
+                  scale.outs if chosen.tiny else chosen.outs)  # fmt: skip
 
 
 def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Namespace, scale: Scale) -> Result:

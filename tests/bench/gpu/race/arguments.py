@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from services.target.settings import THROUGHPUT
-from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, PARTS, SCHEDULES, requests_of
+from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, OUTS, PARTS, SCHEDULES, requests_of
 from tests.bench.gpu.shapes import SHAPES
 from tests.bench.race import FIRST_SHAPE, RESULTS
 
@@ -35,6 +35,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", choices=sorted(SHAPES), default=FIRST_SHAPE, help="of the model")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
     parser.add_argument("--drafts", type=int, nargs="*", default=(), help="the only K; all of each load's without")
+    parser.add_argument("--outs", type=int, nargs="+", default=OUTS, help="tokens of outputs")
     parser.add_argument("--profiles", nargs="*", choices=sorted(SCHEDULES), default=["P65"], help="of acceptance")
     parser.add_argument("--closed", type=float, default=CLOSED_S, help="seconds of a closed loop")
     parser.add_argument("--without-fixed", action="store_true", help="leave out paceline at fixed K")
