@@ -18,8 +18,8 @@ MARK = "<!-- Made from services/common/model/weight_formats by python -m deploy.
 END = "<!-- End of what is made -->\n"
 
 
-MODEL = "Qwen/Qwen3-8B"
-"""Whose sizes are told."""
+HIDDEN = 4096
+"""Sizes are those of the first published model as wide as this."""
 _TABLES = ("embed_tokens", "lm_head")
 _WIDE = 16
 """Bits of bfloat16: of what is not packed, and of all once it is loaded."""
@@ -30,7 +30,7 @@ _GGUF_TYPES = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "F16")
 
 def table() -> str:
     """One row for each kind of file, and for the usual types of GGUF."""
-    sizes = shapes(next(model for model in published() if model.name == MODEL))
+    sizes = shapes(next(model for model in published() if model.config["hidden_size"] == HIDDEN))
     loaded = _gigabytes(sizes, _WIDE, packs_tables=True)
     kinds = [kind for _, file in sorted(FORMATS.items()) for kind in file.KINDS]
     rows = []
