@@ -71,7 +71,7 @@ def _serve(prompts: Sequence[Prompt], flags: Sequence[str], chosen: argparse.Nam
         cluster_flags=[*flags, *chosen.cluster],
     )  # fmt: skip
     with Stack(settings, lambda text: print(text, file=sys.stderr)) as stack, Client(stack.gateway_address) as client:
-        work = [(prompt, temperature) for temperature in TEMPERATURES for prompt in prompts]
+        work = [(prompt, temperature) for temperature in chosen.temperatures for prompt in prompts]
         # One at a time where speeds are read.
         with ThreadPoolExecutor(1 if chosen.speeds else 4) as pool:
             return list(pool.map(lambda one: _ask(client, one[0], one[1], chosen.tokens), work))
@@ -153,6 +153,7 @@ def _arguments() -> argparse.Namespace:
     add("--every", type=int, default=1, help="take each n-th prompt; default: %(default)s")
     add("--width", type=int, default=8, help="rows of a round; default: %(default)s")
     add("--tokens", type=int, default=256, help="most tokens of an answer; default: %(default)s")
+    add("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="default: 0 and 0.8")
     add("--speeds", action="store_true", help="time fixed and adaptive widths against plain decoding")
     add("--cluster", nargs="*", default=[], help="further flags of the cluster")
     return parser.parse_args()
