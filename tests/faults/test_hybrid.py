@@ -20,10 +20,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole]
 STREAMS, TOKENS = 8, 80
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def hybrids() -> AsyncIterator[Fleet]:
-    """Two such pairs and a gateway; one drafts by a model, one by the text."""
-    async with running_fleet(2, ("--slots", "8"), models=TinyPair(HYBRID / "target", HYBRID / "drafter")) as made:
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["drafter", "target"], ids=["dflash", "mtp"])
+async def hybrids(request: pytest.FixtureRequest) -> AsyncIterator[Fleet]:
+    """Two such pairs and a gateway; one drafts by a model, or the head in the target's own folder, one by the text."""
+    async with running_fleet(2, ("--slots", "8"), models=TinyPair(HYBRID / "target", HYBRID / request.param)) as made:
         yield made
 
 

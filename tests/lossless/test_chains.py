@@ -132,6 +132,22 @@ def test_drafts_follow_from_the_text_alone(pair: TinyPair, usual: Ran, full: boo
             assert common == usual.drafts.keys() == ran.drafts.keys(), way
 
 
+def test_a_request_that_moves_drafts_as_before(pair: TinyPair, usual: Ran) -> None:
+    """To another target, which computes the prompt and the committed tokens anew."""
+    ran, propose, cut = Ran(), chained(pair.drafter), 5
+    moved = [
+        request(spec.request_id, (*spec.token_ids, *text[:cut]), len(text), spec.sampling,
+                prompt_length=len(spec.token_ids))
+        for spec, text in zip(specs(REQUESTS), usual.texts, strict=True)
+    ]  # fmt: skip
+    with Rig(pair.target, pair.drafter, SETTINGS, lambda rig: Noted(rig, propose(rig), ran)) as rig:
+        ran.done = rig.run(moved)
+    assert ran.texts == [text[cut:] for text in usual.texts]
+    common = ran.drafts.keys() & usual.drafts.keys()
+    assert {key: ran.drafts[key] for key in common} == {key: usual.drafts[key] for key in common}
+    assert len(common) >= REQUESTS, "each is drafted again at a place where it was"
+
+
 def test_drafts_are_those_of_a_plain_implementation(kind: str, pair: TinyPair, usual: Ran, full: bool) -> None:
     target, plain = (
         load_target(pair.target, torch.float64),
