@@ -11,6 +11,7 @@ from services.gateway.tenancy.tenants import digest
 from tests.support.scripted_checkpoint import write_scripted
 
 CHAT, CALL, RESULT, COMPLETION = "<|chat|>", "<|tools|>", "<|result|>", "<|text|>"
+FORM, FIELDS, HANDOFF = "<|form|>", "<|fields|>", "<|handoff|>"
 SCRIPTS = {
     CHAT: ("Hello", " from", " Köln", ", you."),
     CALL: (
@@ -19,10 +20,27 @@ SCRIPTS = {
     ),
     RESULT: ("It", " is", " warm", " there!"),
     COMPLETION: (" return", " 42"),
+    FORM: ('{"town":"', 'Rome"}'),
+    FIELDS: ("[[ ## town ## ]]", "\nRome", "\n\n[[ ## completed ## ]]"),
+    HANDOFF: (
+        "Over to.\n",
+        '<tool_call>{"name": "', "transfer_to_", 'forecaster"', ', "arguments"', ": {}}", "\n</tool_call>",
+    ),
 }  # fmt: skip
+"""What the model writes behind each of its keys; where a form is asked for, masks leave the tokens that it allows."""
+REPORT = "Report"
+"""Word of a message that asks for the answer in a form."""
 TEMPLATE = (
-    "{% for message in messages %}{{ message.role + ': ' + (message.content or '') + '\\n' }}{% endfor %}"
-    f"{{% if messages[-1].role == 'tool' %}}{RESULT}{{% elif tools %}}{CALL}{{% else %}}{CHAT}{{% endif %}}"
+    "{% set talk = namespace(said='') %}"
+    "{% for message in messages %}"
+    "{% set talk.said = talk.said + message.role + ': ' + (message.content or '') + '\n' %}"
+    "{% endfor %}{{ talk.said }}"
+    f"{{% if '[[ ## ' in talk.said and 'JSON' not in talk.said %}}{FIELDS}"
+    f"{{% elif messages[-1].role == 'tool' and '{REPORT}' not in talk.said %}}{RESULT}"
+    f"{{% elif tools and messages[-1].role != 'tool' and tools[0].function.name.startswith('transfer_to_') %}}{HANDOFF}"
+    f"{{% elif tools and messages[-1].role != 'tool' %}}{CALL}"
+    f"{{% elif '{REPORT}' in talk.said or '[[ ## ' in talk.said %}}{FORM}"
+    f"{{% else %}}{CHAT}{{% endif %}}"
 )
 KEY = "key-of-the-tests"
 

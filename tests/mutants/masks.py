@@ -33,6 +33,13 @@ MASKS = (
         f"{_WALKER}test_a_thought_that_the_prompt_has_begun_is_free_until_it_closes",
     ),
     Mutant(
+        "a-token-named-like-a-tag-is-no-text",
+        "services.common.request.masking_tokenizer",
+        "if one.special and token < vocab_size",
+        "if token < vocab_size",
+        "tests/unit/common/request/test_masking_tokenizer.py::test_a_text_with_tags_is_written_to_its_end",
+    ),
+    Mutant(
         "a-thought-has-one-token-more-than-its-budget",
         MIND,
         "self.count < thought.budget:",

@@ -19,6 +19,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from services.common.request.constraint import Constraint, Form, Rule
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.limits import LIMITS
+from services.common.request.masking_tokenizer import masking_tokenizer
 from services.common.request.schema_check import culprit, parsed
 from services.common.request.validation import check_count
 
@@ -151,7 +152,7 @@ def choice_constraint(texts: Sequence[str], field: str) -> Constraint:
 
 def _tokenizer(tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int]) -> LLTokenizer:
     try:
-        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_ids))
+        return masking_tokenizer(tokenizer_json, vocab_size, eos_ids)
     except BaseException as error:  # its panics are no Exceptions
         if type(error).__module__ != "pyo3_runtime":
             raise
