@@ -15,7 +15,18 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[2] / "requirements"
 PYTHONS = ("3.11", "3.12")
 PLATFORM = "x86_64-manylinux_2_28"
-CLIENTS = ("instructor", "langchain", "litellm", "llm", "openai")
+CLIENTS = (
+    "agents",
+    "anthropic",
+    "dspy",
+    "instructor",
+    "langchain",
+    "litellm",
+    "llm",
+    "lm_eval",
+    "openai",
+    "pydantic_ai",
+)
 """Of OpenAI's API, whose environments make test-interop makes."""
 LOCKS = {
     "dev": ("dev.txt",),

@@ -24,7 +24,7 @@ SCRIPTS = {
     FIELDS: ("[[ ## town ## ]]", "\nRome", "\n\n[[ ## completed ## ]]"),
     HANDOFF: (
         "Over to.\n",
-        '<tool_call>{"name": "', "transfer_to_", 'forecaster"', ', "arguments"', ": {}}", "\n</tool_call>",
+        '<tool_call>{"name": "', "transfer_to_", 'forecaster", "arguments": {}}', "\n</tool_call>",
     ),
 }  # fmt: skip
 """What the model writes behind each of its keys; where a form is asked for, masks leave the tokens that it allows."""

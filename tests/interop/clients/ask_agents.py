@@ -13,7 +13,7 @@ from openai import APIStatusError, AsyncOpenAI
 from pydantic import BaseModel
 
 
-@function_tool(name_override="Weather")
+@function_tool(name_override="Weather")  # type: ignore[untyped-decorator]
 def weather(town: str) -> str:
     """The weather of a town."""
     return f"21 in {town}"

@@ -13,6 +13,10 @@ from pydantic import BaseModel
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
+SEVERAL = ("PARALLEL_TOOLS", "RESPONSES_TOOLS_WITH_INBUILT_TOOLS")
+"""Modes that give several objects, or need OpenAI's own tools."""
+
+
 class Weather(BaseModel):
     """The weather of a town."""
 
@@ -31,6 +35,21 @@ def ask(given: dict[str, str], model: str) -> dict[str, Any]:
         "stream": "".join(piece.choices[0].delta.content or "" for piece in pieces),
         "call": [type(several[0]).__name__, several[0].model_dump()],
     }
+
+
+def forms(given: dict[str, str], model: str) -> dict[str, str]:
+    """What each mode that OpenAI's client has makes of a class; "refused" where instructor itself has no such mode."""
+    found = {}
+    for mode in instructor.Mode:
+        if not hasattr(mode, "name") or mode.name in SEVERAL:
+            continue
+        try:
+            client = instructor.from_openai(OpenAI(**given), mode=mode)
+        except Exception:
+            continue  # a mode of another provider
+        asked: Any = [{"role": "user", "content": "Report."}]
+        found[mode.name] = client.chat.completions.create(model=model, messages=asked, response_model=Weather).town
+    return found
 
 
 def errors(given: dict[str, str], model: str) -> dict[str, Any]:
@@ -52,4 +71,4 @@ def errors(given: dict[str, str], model: str) -> dict[str, Any]:
 if __name__ == "__main__":
     base, key, served = sys.argv[1:]
     asked = {"base_url": base, "api_key": key}
-    print(json.dumps(ask(asked, served) | {"errors": errors(asked, served)}))
+    print(json.dumps(ask(asked, served) | {"forms": forms(asked, served), "errors": errors(asked, served)}))

@@ -6,9 +6,12 @@ import sys
 from typing import Any
 
 import openai
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel
 
 
 @tool("Weather")  # type: ignore[untyped-decorator]
@@ -40,6 +43,29 @@ def ask(given: dict[str, str]) -> dict[str, Any]:
     }
 
 
+class Report(BaseModel):
+    """The weather of a town."""
+
+    town: str
+
+
+def forms(given: dict[str, str]) -> dict[str, Any]:
+    """An agent, and structured output by every method."""
+    chat, found = ChatOpenAI(**given), {}
+    for method in ("json_schema", "function_calling", "json_mode"):
+        found[method] = chat.with_structured_output(Report, method=method).invoke("Report.").town
+    found["default"] = chat.with_structured_output(Report).invoke("Report.").town
+    asked: Any = {"messages": [HumanMessage("hello")]}
+    found["agent"] = create_agent(chat, [weather]).invoke(asked)["messages"][-1].text
+    report: Any = {"messages": [HumanMessage("Report.")]}
+    for name, form in (("schema", Report), ("tool", ToolStrategy(Report)), ("provider", ProviderStrategy(Report))):
+        found[f"agent_{name}"] = create_agent(chat, [], response_format=form).invoke(report)["structured_response"].town
+    responses = ChatOpenAI(**given, use_responses_api=True)
+    found["responses"] = responses.invoke("hello").text
+    found["responses_schema"] = responses.with_structured_output(Report).invoke("Report.").town
+    return found
+
+
 def errors(given: dict[str, str]) -> dict[str, Any]:
     """LangChain passes on the exceptions of openai's client."""
     found = {}
@@ -54,4 +80,4 @@ def errors(given: dict[str, str]) -> dict[str, Any]:
 if __name__ == "__main__":
     base, key, served = sys.argv[1:]
     access = {"base_url": base, "api_key": key, "model": served}
-    print(json.dumps(ask(access) | {"errors": errors(access)}))
+    print(json.dumps(ask(access) | {"forms": forms(access), "errors": errors(access)}))

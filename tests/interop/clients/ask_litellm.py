@@ -1,10 +1,12 @@
 """Asks with LiteLLM; prints what it got as JSON."""
 
+import asyncio
 import json
 import sys
 from typing import Any
 
 import litellm
+from pydantic import BaseModel
 
 HELLO = [{"role": "user", "content": "hello"}]
 PARAMETERS = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
@@ -46,6 +48,33 @@ def ask(given: dict[str, str], model: str) -> dict[str, Any]:
     }
 
 
+class Report(BaseModel):
+    """The weather of a town."""
+
+    town: str
+
+
+def forms(given: dict[str, str], model: str) -> dict[str, Any]:
+    """A form of the answer, a required call, and LiteLLM's translations of two other APIs."""
+    asked: Any = [{"role": "user", "content": "Report."}]
+    chat: dict[str, Any] = {"model": f"openai/{model}", **given}
+    report = litellm.completion(messages=asked, response_format=Report, **chat).choices[0].message.content
+    needed = litellm.completion(messages=HELLO, tools=TOOLS, tool_choice="required", **chat).choices[0].message
+    response = litellm.responses(input="hello", **chat)
+    streamed = [*litellm.responses(input="hello", stream=True, **chat)]
+    message = asyncio.run(litellm.anthropic.messages.acreate(messages=HELLO, max_tokens=99, **chat))
+    native = {"model": f"anthropic/{model}", "api_key": given["api_key"]}
+    root = given["api_base"].removesuffix("/v1")
+    return {
+        "schema": json.loads(report),
+        "required": called(needed),
+        "responses": response.output[0].content[0].text,
+        "responses_stream": "".join(event.delta for event in streamed if event.type == "response.output_text.delta"),
+        "anthropic_adapter": message["content"][0]["text"],
+        "anthropic": litellm.completion(messages=HELLO, api_base=root, **native).choices[0].message.content,
+    }
+
+
 def errors(given: dict[str, str], model: str) -> dict[str, Any]:
     """LiteLLM's own exceptions."""
     found = {}
@@ -61,4 +90,4 @@ def errors(given: dict[str, str], model: str) -> dict[str, Any]:
 if __name__ == "__main__":
     base, key, served = sys.argv[1:]
     access = {"api_base": base, "api_key": key}
-    print(json.dumps(ask(access, served) | {"errors": errors(access, served)}))
+    print(json.dumps(ask(access, served) | {"forms": forms(access, served), "errors": errors(access, served)}))

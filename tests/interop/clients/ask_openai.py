@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import openai
+from pydantic import BaseModel
 
 HELLO = [{"role": "user", "content": "hello"}]
 PARAMETERS = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
@@ -63,6 +64,39 @@ def errors(given: dict[str, str], model: str) -> dict[str, Any]:
     return found
 
 
+class Weather(BaseModel):
+    """The weather of a town."""
+
+    town: str
+
+
+def parsed(given: dict[str, str], model: str) -> dict[str, Any]:
+    """Answers and calls as objects, and the Responses API: whole, streamed, with a tool and as an object."""
+    client = openai.OpenAI(**given)
+    asked: Any = [{"role": "user", "content": "Report."}]
+    report = client.chat.completions.parse(model=model, messages=asked, response_format=Weather).choices[0].message
+    strict = openai.pydantic_function_tool(Weather)
+    call = client.chat.completions.parse(model=model, messages=HELLO, tools=[strict]).choices[0].message.tool_calls[0]
+    needed = client.chat.completions.parse(model=model, messages=HELLO, tools=[strict], tool_choice="required")
+    tool: Any = {"type": "function", "name": "Weather", "parameters": PARAMETERS}
+    first = client.responses.create(model=model, input="hello", tools=[tool])
+    (made,) = [item for item in first.output if item.type == "function_call"]
+    told = {"type": "function_call_output", "call_id": made.call_id, "output": "21"}
+    talk = [*HELLO, *first.output, told]
+    with client.responses.stream(model=model, input="hello") as events:
+        streamed = events.get_final_response().output_text
+    return {
+        "parse": report.parsed.town,
+        "parsed_call": call.function.parsed_arguments.town,
+        "required": needed.choices[0].message.tool_calls[0].function.parsed_arguments.town,
+        "responses": client.responses.create(model=model, input="hello").output_text,
+        "responses_stream": streamed,
+        "responses_call": [made.name, json.loads(made.arguments)],
+        "responses_result": client.responses.create(model=model, input=talk, tools=[tool]).output_text,
+        "responses_parse": client.responses.parse(model=model, input="Report.", text_format=Weather).output_parsed.town,
+    }
+
+
 async def asynchronous(given: dict[str, str], model: str) -> dict[str, Any]:
     """The client for asyncio."""
     async with openai.AsyncOpenAI(**given) as client:
@@ -85,4 +119,5 @@ async def asynchronous(given: dict[str, str], model: str) -> dict[str, Any]:
 if __name__ == "__main__":
     base, key, served = sys.argv[1:]
     access = {"base_url": base, "api_key": key}
-    print(json.dumps(sync(access, served) | {"async": asyncio.run(asynchronous(access, served))}))
+    found = sync(access, served) | {"parsed": parsed(access, served)}
+    print(json.dumps(found | {"async": asyncio.run(asynchronous(access, served))}))

@@ -27,7 +27,7 @@ async def ask(model: Any) -> dict[str, Any]:
     """Runs of one kind of model."""
     agent = Agent(model)
 
-    @agent.tool_plain(name="Weather")
+    @agent.tool_plain(name="Weather")  # type: ignore[untyped-decorator]
     def weather(town: str) -> str:
         """The weather of a town."""
         return f"21 in {town}"
@@ -35,11 +35,11 @@ async def ask(model: Any) -> dict[str, Any]:
     whole = await agent.run("hello")
     async with agent.run_stream("hello") as stream:
         streamed = await stream.get_output()
-    (call,), thoughts = parts(whole.all_messages(), ToolCallPart), parts(whole.all_messages(), ThinkingPart)
+    (call,) = parts(whole.all_messages(), ToolCallPart)
     found = {
         "chat": (await Agent(model).run("hello")).output,
         "call": [call.tool_name, call.args_as_dict()],
-        "thought": thoughts[0].content,
+        "thinks": len(parts(whole.all_messages(), ThinkingPart)),
         "result": whole.output,
         "streamed_result": streamed,
         "next": (await agent.run("hello", message_history=whole.all_messages())).output,
@@ -49,7 +49,15 @@ async def ask(model: Any) -> dict[str, Any]:
         ("prompted", PromptedOutput(Report)),
     ):  # fmt: skip
         found[name] = (await Agent(model, output_type=output).run("Report.")).output.town
+    typed = Agent(model, output_type=NativeOutput(Report), tools=[agent_tool])
+    report = await typed.run("Report with the tool.")
+    found["native_with_tools"] = report.output.town
     return found
+
+
+def agent_tool(town: str) -> str:
+    """The weather of a town."""
+    return f"21 in {town}"
 
 
 async def main(base: str, key: str, model: str) -> None:

@@ -18,7 +18,7 @@ def required(file: str) -> Iterator[tuple[str, str]]:
             yield from required(wanted.removeprefix("-r "))
         elif wanted:
             name, _, version = wanted.partition("==")
-            yield normal(name), version
+            yield normal(name.partition("[")[0]), version
 
 
 def locked(name: str) -> dict[str, Entry]:
