@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from services.common.metrics.version import VERSION
+from services.gateway.http.schema.replies import TokenizerReply
 from services.gateway.prompts.tokenizer import load_tokenizer
 from tests.integration.gateway_stack import ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
@@ -71,6 +73,9 @@ async def test_texts_and_chats_become_the_ids_that_a_request_has_and_texts_again
         plain = (await http.post("/tokenize", {"prompt": text, "add_special_tokens": False})).json
         assert plain["token_strs"] is None
         assert load_tokenizer(tmp_path).decode(plain["tokens"]) == text
+        info = (await http.get("/tokenizer_info")).json
+        assert TypeAdapter[Any](TokenizerReply).validate_python(info, strict=True) == info
+        assert (info["chat_template"], info["eos_token"]) == (load_tokenizer(tmp_path).template, SPECIAL[0])
         half = (await http.post("/detokenize", {"tokens": plain["tokens"][:2]})).json["prompt"]
         assert half.startswith("h")
 

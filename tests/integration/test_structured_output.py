@@ -162,6 +162,7 @@ async def required_calls(served: Served) -> None:
         assert choice == "required" or call["function"]["name"] == "keep"
         schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
         jsonschema.validate(json.loads(call["function"]["arguments"]), schemas[call["function"]["name"]])
+    await calls_or_a_form(served, tools)
     broken = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "foo"}}}}}
     for fields, param in (
         ({"tools": [*tools, broken], "tool_choice": "required"}, "tools[2].function.parameters#/properties/a"),
@@ -170,6 +171,25 @@ async def required_calls(served: Served) -> None:
     ):
         reply = await served.chat(**cast(dict[str, Any], fields))
         assert (reply.status, reply.error["param"]) == (400, param), reply.body
+
+
+async def calls_or_a_form(served: Served, tools: list[dict[str, Any]]) -> None:
+    """Where calls may come and need not, the answer is calls or has its form; a required call leaves it no place."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
+    unmaskable = {"type": "function", "function": {"name": "g", "parameters": {"not": {"type": "string"}}}}
+    kinds = set()
+    for seed in range(12):
+        reply = await served.chat(
+            tools=[*tools, unmaskable], response_format=form, temperature=1.5, seed=seed, max_tokens=300
+        )
+        assert reply.status == 200, reply.body
+        (said,) = reply.json["choices"]
+        kinds.add(said["finish_reason"])
+        if said["finish_reason"] == "stop":
+            assert json.loads(said["message"]["content"]) in ("yes", "no")
+    assert kinds >= {"stop"} and kinds <= {"stop", "tool_calls", "length"}
+    reply = await served.chat(tools=tools, tool_choice="required", response_format=form, parallel_tool_calls=False)
+    assert reply.json["choices"][0]["message"]["tool_calls"], reply.body
 
 
 async def over_grpc(served: Served) -> None:

@@ -98,6 +98,7 @@ class Routes:
             "/v1/messages/count_tokens": ("POST", CountTokens(front, streams, bodies)),
             "/tokenize": ("POST", tokens.tokenize),
             "/detokenize": ("POST", tokens.detokenize),
+            "/tokenizer_info": ("GET", tokens.info),
             "/v1/paceline/status": ("GET", StatusPage(front, board)),
             "/openapi.json": ("GET", openapi),
         }

@@ -241,12 +241,26 @@ def load_chat_renderer(folder: Path) -> ChatRenderer | None:
     Raises:
         OSError, ValueError, jinja2.TemplateSyntaxError: a file cannot be read, or holds no template.
     """
-    config_path = folder / "tokenizer_config.json"
-    config: dict[str, Any] = json.loads(read_regular(config_path)) if config_path.exists() else {}
+    config = _config(folder)
     template_path = folder / "chat_template.jinja"
     named = config.get("chat_template")
     source = read_regular(template_path).decode() if template_path.exists() else _default_template(named)
     return ChatRenderer(source, _special_tokens(config)) if source else None
+
+
+def load_special_tokens(folder: Path) -> dict[str, str]:
+    """The special tokens that tokenizer_config.json names, by what they are for, such as eos_token.
+
+    Raises:
+        OSError, ValueError: the file cannot be read.
+    """
+    return _special_tokens(_config(folder))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    config: dict[str, Any] = json.loads(read_regular(path)) if path.exists() else {}
+    return config
 
 
 def _default_template(entry: object) -> str | None:

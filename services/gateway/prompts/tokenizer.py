@@ -16,7 +16,7 @@ from services.common.request.grammar import Grammars
 from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
-from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer
+from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer, load_special_tokens
 from services.gateway.prompts.detokenizer import TokenBytes
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,11 @@ def panics_as_errors() -> Iterator[None]:
 class Tokenizer:
     """The tokenizer of one model; safe to use from several threads."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, chats: ChatRenderer | None) -> None:
-        """Takes a tokenizer whose tokens spell bytes, and the model's chat template, if it has one."""
+    def __init__(
+        self, tokenizer: HuggingFaceTokenizer, chats: ChatRenderer | None, names: Mapping[str, str] | None = None
+    ) -> None:
+        """Takes a tokenizer whose tokens spell bytes, the model's chat template if it has one, and `names` of special tokens."""
+        self.names = dict(names or {})
         self._tokenizer = tokenizer
         self._chats = chats
         self.token_bytes = _token_bytes(tokenizer)
@@ -204,12 +207,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         with panics_as_errors():
             tokenizer = HuggingFaceTokenizer.from_buffer(read_regular(path))
-        chats = load_chat_renderer(folder)
+        chats, names = load_chat_renderer(folder), load_special_tokens(folder)
     except Exception as error:
         raise TokenizerError(f"{path}: cannot be read: {error}") from error
     if refusal := decoder_refusal(json.loads(tokenizer.to_str()).get("decoder")):
         raise TokenizerError(f"{path}: {refusal}")
-    return Tokenizer(tokenizer, chats)
+    return Tokenizer(tokenizer, chats, names)
 
 
 def _grammars(tokenizer: HuggingFaceTokenizer) -> Grammars | None:

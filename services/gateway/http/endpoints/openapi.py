@@ -22,6 +22,7 @@ from services.gateway.http.schema.replies import (
     ModelReply,
     StatusReply,
     TokenizeReply,
+    TokenizerReply,
     VersionReply,
 )
 
@@ -34,6 +35,7 @@ REPLIES = (
     ModelReply,
     StatusReply,
     TokenizeReply,
+    TokenizerReply,
     DetokenizeReply,
     VersionReply,
     ResponseReply,
@@ -98,6 +100,7 @@ def document() -> dict[str, Any]:
                 "post": _whole("tokenize", "Token ids of a prompt or a chat.", TokenizeBody, "TokenizeReply")
             },
             "/detokenize": {"post": _whole("detokenize", "The text of token ids.", DetokenizeBody, "DetokenizeReply")},
+            "/tokenizer_info": {"get": _get("tokenizerInfo", "Special tokens and the template.", "TokenizerReply")},
             "/v1/models": {"get": _get("listModels", "The model served.", "ModelList")},
             "/v1/models/{model}": {
                 "parameters": [_parameter("path", "model", "Its name.", {"type": "string"})],

@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize: text to token ids as a request would have them, and back."""
+"""POST /tokenize and /detokenize: text to token ids as a request would have them, and back; GET /tokenizer_info."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from services.common.request.validation import check_token_ids
 from services.gateway.http.reading.body import Bodies, parsed
 from services.gateway.http.reading.convert import Headers, chat_query
 from services.gateway.http.schema.bodies import Body, ChatBody, Ids, MessageBody, ToolBody
-from services.gateway.http.schema.replies import DetokenizeReply, TokenizeReply
+from services.gateway.http.schema.replies import DetokenizeReply, TokenizeReply, TokenizerReply
 from services.gateway.http.server.exchange import Exchange, encoded
 from services.gateway.intake.query import Prompt, TextPrompt
 from services.gateway.prompts.chat_check import check_size
@@ -48,7 +48,7 @@ class DetokenizeBody(Body):
 
 
 class Tokens:
-    """Both endpoints; they count as requests while they run."""
+    """These endpoints; those that are posted to count as requests while they run."""
 
     def __init__(self, front: RequestFactory, streams: Streams, bodies: Bodies) -> None:
         """Takes the tokenizer's owner, admission, and what reads bodies."""
@@ -100,6 +100,23 @@ class Tokens:
             model = await self._front.model(body.model or "")
         check_token_ids(body.tokens, model.vocab_size, "tokens")
         reply: DetokenizeReply = {"prompt": text}
+        await exchange.reply(encoded(reply))
+
+    async def info(self, exchange: Exchange) -> None:
+        """The special tokens and the template, by which lm-eval takes this tokenizer for its own.
+
+        Raises:
+            PacelineError: UNKNOWN_MODEL, there are several.
+        """
+        tokenizer = self._front.catalogue.find("").tokenizer
+        reply: TokenizerReply = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": tokenizer.names.get("bos_token"),
+            "eos_token": tokenizer.names.get("eos_token"),
+            "pad_token": tokenizer.names.get("pad_token"),
+            "unk_token": tokenizer.names.get("unk_token"),
+            "chat_template": tokenizer.template or None,
+        }
         await exchange.reply(encoded(reply))
 
 

@@ -10,7 +10,7 @@ from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import MAX_TOKENS, check_count
-from services.gateway.http.reading.tools_wanted import required_calls
+from services.gateway.http.reading.tools_wanted import form_of_answer
 from services.gateway.http.schema.bodies import (
     MOST_ANSWERS,
     ChatBody,
@@ -104,12 +104,9 @@ def _budget(body: ChatBody) -> tuple[int | None, str]:
 
 
 def _form_of(body: ChatBody, forms: Sequence[Form]) -> Constraint | None:
-    """What the answer must be like: calls that are required, or a form of its own."""
-    stated, several = constraint_of(body), body.parallel_tool_calls is not False
-    calls = required_calls(body.tool_choice, tools_of(body), forms, several)
-    if calls is not None and stated is not None:
-        raise invalid_field(stated.field, "stands beside tool_choice, which requires calls")
-    return calls or stated
+    """What the answer must be like: calls that are required, a form of its own, or one of both."""
+    several = body.parallel_tool_calls is not False
+    return form_of_answer(body.tool_choice, tools_of(body), forms, several, constraint_of(body))
 
 
 def completion_query(body: CompletionBody, headers: Headers) -> Query:

@@ -272,6 +272,17 @@ class TokenizeReply(TypedDict):
     token_strs: list[str] | None
 
 
+class TokenizerReply(TypedDict):
+    """The special tokens of a tokenizer, and the chat template; null where there is none."""
+
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None
+
+
 class DetokenizeReply(TypedDict):
     """The text of token ids."""
 
