@@ -64,7 +64,7 @@ class Tokenizer:
     def __init__(
         self, tokenizer: HuggingFaceTokenizer, chats: ChatRenderer | None, names: Mapping[str, str] | None = None
     ) -> None:
-        """Takes a tokenizer whose tokens spell bytes, the model's chat template if any, and `names` of special tokens."""
+        """Takes a tokenizer whose tokens spell bytes, the model's chat template, and `names` of special tokens."""
         self.names = dict(names or {})
         self._tokenizer = tokenizer
         self._chats = chats
