@@ -31,10 +31,35 @@ ALIASES = {
     "--tool-call-parser": "--tool-parser",
 }
 """What other servers call settings of ours."""
+ELSEWHERE = {
+    "--tensor-parallel-size": "a model is served by one GPU",
+    "--pipeline-parallel-size": "a model is served by one GPU",
+    "--data-parallel-size": "take --pairs",
+    "--trust-remote-code": "code of a checkpoint is never run; leave it out",
+    "--quantization": "config.json tells how weights are packed; leave it out",
+    "--load-format": "safetensors and GGUF are known by what they are; leave it out",
+    "--tokenizer": "the tokenizer is the one in the model's folder",
+    "--chat-template": "the template is chat_template.jinja in the model's folder",
+    "--speculative-config": "take --drafter FOLDER, and --target.widths 1,N+1 for N draft tokens",
+    "--num-speculative-tokens": "take --target.widths 1,N+1 for N draft tokens",
+    "--speculative-model": "take --drafter FOLDER",
+    "--speculative-draft-model-path": "take --drafter FOLDER",
+    "--enable-prefix-caching": "it is on; leave it out",
+    "--enable-chunked-prefill": "it is on; leave it out",
+    "--enforce-eager": "take --target.eager true",
+    "--max-num-batched-tokens": "take --target.prefill-chunk",
+    "--block-size": "take --target.block-size",
+    "--revision": "write it behind the hub id: owner/name@revision",
+    "--enable-auto-tool-choice": "it is on; leave it out",
+    "--reasoning-parser": "thoughts are found by the model's template; leave it out",
+}
+"""What stands for flags of other servers that are none of ours."""
 DTYPES = {"auto": "", "float": "float32"}
 """What other servers call our types of numbers."""
 HALF = ("half", "float16", "fp16")
 NO_HALF = "is not served: take bfloat16 on a GPU, which is as fast and has the range of float32, or float32"
+_LONGEST_NAME = 255
+"""Bytes of a file's name."""
 GATEWAYS = frozenset({
     "attempts", "default_max_tokens", "generation_config", "http_cors_origins", "http_hosts", "http_page",
     "max_queued_tokens", "max_request_s", "max_requests", "outbox_tokens", "report_cached_tokens", "tenants", "tls_ca",
@@ -129,8 +154,13 @@ def arguments() -> argparse.Namespace:
     made = parser()
     parsed, rest = made.parse_known_args(in_our_words(sys.argv[1:]))
     if parsed.host or parsed.port:
+        if parsed.port and not (parsed.port.isdecimal() and int(parsed.port) <= 0xFFFF):
+            made.error(f"--port: {parsed.port!r} is no port: 0 to 65535, 0 for a free one")
         host, _, port = (parsed.http or HTTP).rpartition(":")
         parsed.http = f"{parsed.host or host}:{parsed.port or port}"
+    for flag, name in (("--model", parsed.model), ("--drafter", parsed.drafter)):
+        if "\0" in name or any(len(os.fsencode(part)) > _LONGEST_NAME for part in name.split("/")):
+            made.error(f"{flag}: no file can have this name: {name[:60]!r}")
     _take_settings(made, parsed, rest)
     _take_pair(parsed)
     return parsed
@@ -167,10 +197,9 @@ def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[s
     """The keys that callers may send: those of flags, else of the environment.
 
     Raises:
-        ValueError: one cannot be sent in a header.
-        OSError: the file cannot be read.
+        ValueError: one cannot be sent in a header, or the file cannot be read.
     """
-    found = [*given, *(Path(file).read_text(encoding="utf-8").splitlines() if file else ())]
+    found = [*given, *(_lines("--api-key-file", file) if file else ())]
     if not found and API_KEY in environ:
         found = [environ[API_KEY]]
     if file and not any(line.strip() for line in found):
@@ -179,6 +208,13 @@ def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[s
     if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in found):
         raise ValueError("--api-key: a key is made of visible ASCII characters; paceline key makes one")
     return tuple(dict.fromkeys(found))
+
+
+def _lines(flag: str, file: str) -> list[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{flag}: {file}: {getattr(error, 'strerror', 'is not UTF-8 text')}") from error
 
 
 def refuse_unknown(words: Sequence[str], told: str) -> None:
@@ -195,6 +231,8 @@ def refuse_unknown(words: Sequence[str], told: str) -> None:
             raise ValueError(f"{word}: flags start with --")
         flag = name.replace("_", "-")
         if "." not in flag and flag not in known and flag.removesuffix("-file") not in known:
+            if name in ELSEWHERE:
+                raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[name]}")
             near = difflib.get_close_matches(flag, sorted(known), n=1)
             raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
         if not equals and flag != "--print-config":

@@ -26,6 +26,7 @@ from services.common.request.errors import invalid_field
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
 from services.common.serving.process import end_session
+from services.common.serving.tls import TlsFiles, refuse_unfit
 from services.gateway.settings import GatewaySettings
 from services.gateway.tenancy.tenants import TenantsFile, digest
 
@@ -361,6 +362,7 @@ def _files_are_there(gateway: GatewaySettings) -> None:
             raise invalid_field(name, "is the text of a file where its path is wanted")
         if path and not os.access(path, os.R_OK):
             raise invalid_field(name, f"{path}: no such file, or not readable")
+    refuse_unfit(TlsFiles(gateway.tls_cert, gateway.tls_key, gateway.tls_ca))
     if gateway.tenants:
         TenantsFile(Path(gateway.tenants))
 

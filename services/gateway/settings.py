@@ -1,5 +1,6 @@
 """Settings of a gateway: one frozen value, validated once."""
 
+import re
 from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
@@ -20,6 +21,7 @@ POSITIVE = (
 
 MOST_END = 1024
 """Characters that close a thought; each is at most a few tokens."""
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 GENERATION_CONFIGS = ("auto", "none", "vllm")
 
 
@@ -209,6 +211,9 @@ class GatewaySettings:
         return found
 
     def _check_words(self) -> None:
+        for origin in self.http_cors_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise invalid_field("http_cors_origins", f"{origin!r} is no origin, as https://app.example.com is")
         for one in self.served:
             chosen("", one.tool_parser)
             if one.generation_config not in ("", *GENERATION_CONFIGS):

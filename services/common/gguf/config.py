@@ -49,10 +49,10 @@ def architecture(file: GgufFile) -> Architecture:
     name, kind = file.keys.get("general.architecture"), file.keys.get("general.type", "model")
     if kind != "model":
         raise file.error("general.type", f"{kind!r} is not served, only a whole model is")
-    if name not in ARCHITECTURES:
-        raise file.error("general.architecture", f"{name!r} is not served, only {', '.join(ARCHITECTURES)}")
     if file.keys.get("split.count", 0) > 1:
         raise file.error("split.count", "is one of several files; join them with: llama-gguf-split --merge FIRST OUT")
+    if name not in ARCHITECTURES:
+        raise file.error("general.architecture", f"{name!r} is not served, only {', '.join(ARCHITECTURES)}")
     if not file.tensors:
         raise file.error("tensors", "it holds a vocabulary and no weights; take the model's file")
     experts = file.keys.get(f"{name}.expert_count", 0)

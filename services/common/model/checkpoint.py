@@ -223,12 +223,10 @@ def tensor_files(folder: Path, held: bool = True) -> dict[str, Path]:
     index = folder / INDEX_FILE
     if not index.exists():
         path = folder / SINGLE_FILE
+        if not path.exists() and (shards := sorted(folder.glob("*-of-*.safetensors"))):
+            raise ModelError(f"{index}: no such file, and {shards[0].name} is one of several; fetch the index too")
         return dict.fromkeys(_tensor_names(path), path)
-    try:
-        weight_map = json.loads(read_regular(index))["weight_map"]
-        files = {str(name): folder / Path(file).name for name, file in weight_map.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{index}: cannot be read: {error!r}") from error
+    files = _indexed(index)
     if not held:
         return files
     inside = {path: _tensor_names(path) for path in sorted(set(files.values()))}
@@ -239,6 +237,18 @@ def tensor_files(folder: Path, held: bool = True) -> dict[str, Path]:
         for name in sorted(names - files.keys()):
             raise ModelError(f"{path}: tensor {name} is not in {INDEX_FILE}")
     return files
+
+
+def _indexed(index: Path) -> dict[str, Path]:
+    """Files by tensors, as an index has them; a path in it counts by its name alone."""
+    try:
+        told = json.loads(read_regular(index))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{index}: cannot be read: {error}; fetch it again") from error
+    files = told.get("weight_map") if isinstance(told, dict) else None
+    if not isinstance(files, dict) or not files or not all(isinstance(file, str) for file in files.values()):
+        raise ModelError(f"{index}: has no weight_map that names a file for each tensor; fetch it again")
+    return {name: index.parent / Path(file).name for name, file in files.items()}
 
 
 def _tensor_names(path: Path) -> frozenset[str]:

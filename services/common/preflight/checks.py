@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from services.common.preflight import kind, memory, text
+from services.common.preflight.kind import CONFIG
 from services.common.preflight.problem import Problem
 from services.common.preflight.source import Source
 from services.common.serving.hub import OWN_HEAD, FolderError
@@ -103,7 +104,32 @@ def tensors(asked: Asked) -> Problem | None:
     return None
 
 
-CHECKS: tuple[Check, ...] = (places, configurations, tensors, tokenizer, template, room)
+def roles(asked: Asked) -> Problem | None:
+    """The target is no drafter, and the drafter no target."""
+    from services.common.preflight import weights
+
+    if told := weights.drafts_only(asked.target):
+        return Problem(
+            asked.target.place(CONFIG), f"is a drafter ({told})", "give it as --drafter, and its model as MODEL"
+        )
+    if asked.draft is None or not (told := weights.generates(asked.draft)):
+        return None
+    if asked.drafter == OWN_HEAD:
+        return Problem(asked.draft.place(CONFIG), f"{told} has no drafting head (mtp)", "leave out --drafter mtp")
+    what = "is the model itself" if asked.drafter == asked.model else f"is a model ({told}), not a drafter of one"
+    return Problem(asked.draft.place(CONFIG), what, "leave out --drafter for n-gram drafts")
+
+
+def adapter(asked: Asked) -> Problem | None:
+    """An adapter that lies beside the weights would be applied by other libraries."""
+    file = "adapter_config.json"
+    if file not in asked.target.files:
+        return None
+    sentence, remedy = "is not applied: the weights are served as they are", "merge it (peft: merge_and_unload)"
+    return Problem(asked.target.place(file), sentence, remedy, fatal=False)
+
+
+CHECKS: tuple[Check, ...] = (places, roles, configurations, tensors, tokenizer, template, adapter, room)
 
 
 def problems(asked: Asked, checks: Sequence[Check] = CHECKS) -> Iterator[Problem]:

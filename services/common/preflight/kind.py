@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,9 @@ from services.common.serving.hub import local_path
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+_ADDRESS = re.compile(r"(?:hf|https?)://(?:(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w.-]+/[\w.-]+)")
+_LONGEST_NAME = 256
+_WORDS = ("smollm2", "embedded")
 _SMALL = 1 << 16
 """A pointer, or the page of a failed download, has fewer bytes."""
 _LAYOUT = "paceline serves folders in Hugging Face's layout: config.json, tokenizer.json and *.safetensors"
@@ -39,25 +43,32 @@ _BEGINNINGS = {
 
 def path_problem(name: str) -> Problem | None:
     """What is wrong with a local path that must be a folder."""
+    if address := _ADDRESS.match(name):
+        return Problem(name, "is an address, not a name", f"did you mean {address[1].partition('?')[0]}?")
     path = local_path(name)
-    if path.is_dir():
-        return None if os.access(path, os.R_OK | os.X_OK) else Problem(name, "may not be read by this user")
     try:
         kind = path.stat().st_mode
-    except OSError:
-        return Problem(name, "no such folder", _nearest(path))
+    except (OSError, ValueError):
+        return Problem(name[:_LONGEST_NAME], "no such folder", _nearest(path))
+    if stat.S_ISDIR(kind):
+        return None if os.access(path, os.R_OK | os.X_OK) else Problem(name, "may not be read by this user")
     if not stat.S_ISREG(kind):
         return Problem(name, "is neither a folder nor a file")
     return _file_problem(name, path)
 
 
 def _nearest(path: Path) -> str:
-    """The folder beside it whose name is most alike."""
+    """The folder beside it whose name is most alike; of a single word, a name of a model that is known by one."""
     beside = path.parent
-    names = [one.name for one in beside.iterdir() if one.is_dir()] if beside.is_dir() else []
+    try:
+        names = [one.name for one in beside.iterdir() if one.is_dir()]
+    except (OSError, ValueError):
+        return f"{str(beside)[:_LONGEST_NAME]} is not there either"
+    if beside == Path() and (word := difflib.get_close_matches(path.name, _WORDS, n=1)):
+        return f"did you mean {word[0]}?"
     if found := difflib.get_close_matches(path.name, names, n=1):
         return f"did you mean {beside / found[0]}?"
-    return "" if beside.is_dir() else f"{beside} is not there either"
+    return "a model of the hub is named owner/name" if beside == Path() else ""
 
 
 def _file_problem(name: str, path: Path) -> Problem:

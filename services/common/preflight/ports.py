@@ -11,6 +11,8 @@ def port_problem(flag: str, address: str, more: Iterable[str] = ()) -> Problem |
     """What keeps a listener from host:port; `flag` is how people set it, `more` are addresses taken by other flags."""
     if not address or address.startswith("unix:"):
         return None
+    if "://" in address:
+        return Problem(flag, f"{address!r} is not host:port", f"leave out {address.partition('://')[0]}://")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         return Problem(flag, f"{address!r} is not host:port", f"write it as in {flag} 127.0.0.1:8000")

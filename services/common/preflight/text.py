@@ -60,7 +60,7 @@ def template_problem(source: Source) -> Problem | None:
     """What people should know of the chat template: that there is none, or that the tokenizer lacks its tokens."""
     try:
         found = _template(source)
-        if found is None:
+        if found is None or not found[1].strip():
             place = source.place(CONFIG) if CONFIG in source.files else source.name
             return Problem(
                 place,
@@ -69,9 +69,16 @@ def template_problem(source: Source) -> Problem | None:
                 fatal=False,
             )
         file, text = found
+    except UnicodeDecodeError as error:
+        return Problem(source.place(TEMPLATE if TEMPLATE in source.files else CONFIG), f"is not UTF-8 text: {error}")
+    except (OSError, ValueError, RecursionError) as error:
+        return Problem(source.place(CONFIG), f"cannot be read: {error}", "fetch it again")
+    except (KeyError, TypeError, AttributeError):
+        return Problem(source.place(CONFIG), "its chat_template is none that is known", "fetch it again")
+    try:
         known = _tokens(source.folder(*FILES) / TOKENIZER)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return Problem(source.place(CONFIG), f"cannot be read: {error}", "fetch it again")
+        return Problem(source.place(TOKENIZER), f"its tokens cannot be read: {error!r}", "fetch it again")
     if refused := _syntax(text):
         return Problem(source.place(file), f"the chat template does not compile: {refused}", "fetch it again")
     missing = [token for token in dict.fromkeys(_SPECIAL.findall(text)) if token not in known]
@@ -102,7 +109,10 @@ def _template(source: Source) -> tuple[str, str] | None:
         return TEMPLATE, (folder / TEMPLATE).read_text(encoding="utf-8")
     if CONFIG not in source.files:
         return None
-    entry = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("chat_template")
+    told = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if not isinstance(told, dict):
+        raise ValueError("it is not a JSON object")
+    entry = told.get("chat_template")
     if isinstance(entry, list):
         entry = next((named["template"] for named in entry if named.get("name") == "default"), None)
     return (CONFIG, entry) if isinstance(entry, str) and entry else None
@@ -114,11 +124,11 @@ def _tokens(path: Path) -> set[str]:
 
 
 def _syntax(text: str) -> str:
-    """Why jinja cannot parse a template; empty when it can. Only templates' own statements may be unknown to us."""
+    """Why jinja cannot compile a template; empty when it can. Only templates' own statements may be unknown to us."""
     import jinja2
 
     try:
-        jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"]).parse(text)
+        jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"]).compile(text)
     except jinja2.TemplateSyntaxError as error:
         return "" if "unknown tag" in str(error) else f"line {error.lineno}: {error.message}"
     return ""

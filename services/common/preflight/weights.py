@@ -1,6 +1,7 @@
 """Whether a checkpoint's configuration and tensors make a model that is served, read from headers alone."""
 
 import json
+from collections.abc import Set
 from functools import lru_cache
 from pathlib import Path
 
@@ -8,10 +9,17 @@ import torch
 from torch import Tensor
 
 from services.common.model.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
-from services.common.model.drafters import check_pair, checkpoint_shapes, compared, read_any_spec
+from services.common.model.drafters import (
+    ARCHITECTURES,
+    check_pair,
+    checkpoint_shapes,
+    compared,
+    read_any_spec,
+    speculators,
+)
 from services.common.model.drafters.spec import CHAINS_ON_CPU, DRAFT_TO_TARGET, AnyDrafterSpec, ChainSpec
 from services.common.model.errors import ModelError
-from services.common.model.families import open_family
+from services.common.model.families import FAMILIES, open_family
 from services.common.model.formats import open_safetensors
 from services.common.model.spec import ModelSpec
 from services.common.model.weight_formats import BESIDE
@@ -89,6 +97,26 @@ def drafter_spec(source: Source, target: ModelSpec | None) -> AnyDrafterSpec:
     if target is not None:
         check_pair(folder, spec, target)
     return spec
+
+
+def drafts_only(source: Source) -> str:
+    """Return the architecture of a checkpoint that only drafts; empty for every other one."""
+    return _named(source, ARCHITECTURES.keys() - FAMILIES.keys())
+
+
+def generates(source: Source) -> str:
+    """Return the architecture of a model that holds no drafter; empty for every other checkpoint."""
+    if speculators.kind_of(source.folder(*DESCRIPTIONS)) is not None:
+        return ""
+    return _named(source, FAMILIES.keys() - ARCHITECTURES.keys())
+
+
+def _named(source: Source, architectures: Set[str]) -> str:
+    try:
+        told = json.loads((source.folder(*DESCRIPTIONS) / "config.json").read_text(encoding="utf-8"))
+        return next((name for name in told["architectures"] if name in architectures), "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""  # What reads it all says what is wrong.
 
 
 def refuse_on_gpu(drafter: AnyDrafterSpec) -> None:

@@ -153,7 +153,11 @@ def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], argparse.Namespace]:
 def _toml(path: str) -> dict[str, Any]:
     """The file with the names of tables before those of their settings, as flags have them."""
     values: dict[str, Any] = {}
-    for name, value in (tomllib.loads(Path(path).read_text()) if path else {}).items():
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    except (OSError, ValueError) as error:
+        raise invalid_field("--config", f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    for name, value in tables.items():
         values |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
     return values
 

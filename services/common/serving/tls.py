@@ -6,6 +6,8 @@ from pathlib import Path
 
 import grpc
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
 from services.common.request.errors import invalid_field
 from services.common.serving.channel import connect, connect_sync
@@ -25,6 +27,47 @@ class TlsFiles:
     def version(self) -> tuple[int, ...]:
         """Changes when a file does (Kubernetes swaps them by symbolic link)."""
         return tuple(Path(path).stat().st_mtime_ns for path in (self.cert, self.key, self.ca) if path)
+
+
+def refuse_unfit(files: TlsFiles) -> None:
+    """Looks whether a server can use the files.
+
+    Raises:
+        PacelineError: one holds no certificate or key, or the key is another certificate's; it names setting and file.
+    """
+    if files.cert:
+        own = _certificates("tls_cert", files.cert)[0].public_key()
+        if _private_key(files.key) != own:
+            raise invalid_field("tls_key", f"{files.key}: is not the key of {files.cert}")
+    if files.ca:
+        _certificates("tls_ca", files.ca)
+
+
+def _certificates(name: str, path: str) -> list[x509.Certificate]:
+    data = _content(name, path)
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except ValueError:
+        swapped = "; it holds a private key: are tls_cert and tls_key swapped?" if b"PRIVATE KEY-----" in data else ""
+        raise invalid_field(name, f"{path}: holds no certificate in PEM{swapped}") from None
+
+
+def _private_key(path: str) -> object:
+    """The public half of the key in a file."""
+    data = _content("tls_key", path)
+    try:
+        return serialization.load_pem_private_key(data, None).public_key()
+    except TypeError:
+        raise invalid_field("tls_key", f"{path}: is encrypted; write it without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise invalid_field("tls_key", f"{path}: holds no private key in PEM") from None
+
+
+def _content(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise invalid_field(name, f"{path}: cannot be read: {error.strerror}") from error
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:

@@ -73,7 +73,7 @@ class TenantsFile:
         try:
             self._file = FollowedFile(path, self._take, _complain)
         except OSError as error:
-            raise TenantsError(f"{path}: {error!r}") from error
+            raise TenantsError(f"{path}: cannot be read: {error.strerror}") from error
 
     def find(self, key: str) -> Tenant | None:
         """As Tenants.find."""
@@ -105,7 +105,21 @@ def parse_tenants(path: Path, data: bytes) -> Tenants:
     try:
         return Tenants(_digests(tomllib.loads(data.decode())["tenant"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TenantsError(f"{path}: {error!r}") from error
+        raise TenantsError(f"{path}: {_why(error)}; paceline key NAME prints an entry") from error
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with the file, in words; values of keys are not repeated."""
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return f"is no TOML: {error}"
+    if isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8 text"
+    if isinstance(error, KeyError):
+        missing = error.args[0]
+        return "has no [[tenant]] table" if missing == "tenant" else f"a [[tenant]] has no {missing}"
+    if isinstance(error, AttributeError | TypeError):
+        return "is made of [[tenant]] tables with name and key_sha256, a list of digests"
+    return str(error)
 
 
 def _digests(tables: list[dict[str, Any]]) -> dict[str, Tenant]:
@@ -116,6 +130,8 @@ def _digests(tables: list[dict[str, Any]]) -> dict[str, Tenant]:
         if tenant.name in names:
             raise ValueError(f"the name {tenant.name!r} stands twice")
         names.add(tenant.name)
+        if not isinstance(table["key_sha256"], list):
+            raise TypeError
         for index, known in enumerate(str(each).lower() for each in table["key_sha256"]):
             if not DIGEST.fullmatch(known):
                 raise ValueError(f"key_sha256[{index}] of {tenant.name!r} is no SHA-256 digest in hexadecimal")
@@ -132,6 +148,9 @@ def _tenant(table: dict[str, Any]) -> Tenant:
     name = str(table["name"])
     if not name:
         raise ValueError("a tenant has an empty name")
+    for limit in ("max_requests", "max_queued_tokens"):
+        if int(table.get(limit, 0)) < 0:
+            raise ValueError(f"{limit} of {name!r}: {table[limit]} is negative")
     salt = str(table.get("salt", f"paceline tenant {name}")).encode()
     bound = Bound(int(table.get("max_requests", UNBOUNDED)), int(table.get("max_queued_tokens", 2**62)))
     priority = int(table.get("max_priority", 0))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -96,6 +97,11 @@ def fifo(file: Path) -> None:
     os.mkfifo(file)
 
 
+def folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 def dangling(file: Path) -> None:
     file.unlink()
     file.symlink_to("../../blobs/gone")
@@ -108,6 +114,7 @@ def tokens(target: Path, count: int) -> None:
     file.write_text(json.dumps(form))
 
 
+JINJA, SETTINGS = "chat_template.jinja", "tokenizer_config.json"
 ADAPTER = '{"base_model_name_or_path": "acme/base"}'
 W, C, T = "model.safetensors", "config.json", "tokenizer.json"
 # What is done to the target's folder, the file that the line names, and what it says of it.
@@ -131,6 +138,9 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "weights are a pointer": (lambda t: (t / W).write_text(POINTER), W, "run: git lfs install && git lfs pull"),
     "weights are cut": (lambda t: cut(t / W), W, "is not a complete safetensors file"),
     "weights are gone": (lambda t: dangling(t / W), "", "has no weights"),
+    "shards without index": (
+        lambda t: (t / W).rename(t / "model-00001-of-00002.safetensors"), f"{W}.index.json", "is one of several"
+    ),
     "missing shard": (lambda t: index(t, 2), "model-00002.safetensors", "no such file"),
     "adapter": (
         lambda t: only(t, adapter_config__json=ADAPTER), "", "LoRA adapter of acme/base"
@@ -143,6 +153,16 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "tokenizer is cut": (lambda t: (t / T).write_text("{"), T, "cannot be read"),
     "tokenizer of another model": (lambda t: tokens(t, 1 << 20), T, "they are of different models"),
     "template": (lambda t: (t / "chat_template.jinja").write_text("{% if"), "chat_template.jinja", "does not compile"),
+    "template's filter": (
+        lambda t: (t / JINJA).write_text("{{ messages | shout }}"), JINJA, "does not compile"
+    ),
+    "template is no text": (
+        lambda t: (t / JINJA).write_bytes(b"\xff{{"), JINJA, "is not UTF-8 text"
+    ),
+    "template of no kind": (
+        lambda t: edit(t / SETTINGS, chat_template=["x"]), SETTINGS, "is none that is known"
+    ),
+    "a drafter": (lambda t: edit(t / C, architectures=["DFlashDraftModel"]), C, "give it as --drafter"),
 }  # fmt: skip
 
 
@@ -164,7 +184,8 @@ def test_a_wrong_folder_is_one_line_and_starts_nothing(
         ({"hidden_size": 128}, "hidden_size: 128 differs from the target's"),
         ({"vocab_size": 1 << 17}, "vocab_size: 131072 differs from the target's"),
         ({"num_target_layers": 40}, "num_target_layers: 40 differs from the target's"),
-        ({"architectures": ["Qwen3ForCausalLM"]}, "is not supported, only"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "is a model (Qwen3ForCausalLM), not a drafter of one"),
+        ({"architectures": ["OtherDraftModel"]}, "is not supported, only"),
     ],
 )
 def test_a_drafter_of_another_model_is_one_line_and_starts_nothing(
@@ -179,6 +200,68 @@ def test_a_drafter_of_another_model_is_one_line_and_starts_nothing(
     assert started == []
 
 
+@pytest.mark.parametrize("drafter", ["itself", "mtp", "another model"])
+def test_a_model_in_the_place_of_a_drafter_is_told(
+    drafter: str, pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(pair / "target", pair / "another")
+    given = {"itself": str(pair / "target"), "mtp": "mtp", "another model": str(pair / "another")}[drafter]
+    said = {"itself": "is the model itself", "mtp": "has no drafting head (mtp)", "another model": "is a model ("}[
+        drafter
+    ]
+    assert serve(monkeypatch, "--model", str(pair / "target"), "--drafter", given) == 1
+    line = capsys.readouterr().out.strip()
+    assert said in line and "leave out --drafter" in line and f"/{C}: " in line
+    assert started == []
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "half": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "pointer": lambda file: file.write_text(POINTER),
+    "page": lambda file: file.write_text("<html>login</html>"),
+    "list": lambda file: file.write_text("[]"),
+    "object": lambda file: file.write_text("{}"),
+    "number": lambda file: file.write_text("7"),
+    "deep": lambda file: file.write_text("[" * 200_000),
+    "bytes": lambda file: file.write_bytes(b"\xff\xfe\x00" * 100),
+    "more": lambda file: file.write_bytes(file.read_bytes() + b"\0" * 99),
+    "folder": folder,
+    "pipe": fifo,
+    "dangling": dangling,
+}
+FILES = [
+    *(f"target/{name}" for name in (C, "generation_config.json", T, "tokenizer_config.json", W, f"{W}.index.json")),
+    *(f"drafter/{name}" for name in (C, W)),
+]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_whatever_is_done_to_a_file_is_one_line_that_names_it_or_serves(
+    file: str, original: Path, tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], report_counts: Callable[[str, int], None],
+) -> None:  # fmt: skip
+    """No line tells of Python, and each is there before anything starts."""
+    for name, damage in DAMAGES.items():
+        pair = Path(shutil.copytree(original, tmp_path / name))
+        if file.endswith("index.json"):
+            index(pair / "target", 1)
+        damaged = pair / file
+        if not damaged.exists():
+            damaged.write_text("{}")
+        damage(damaged)
+        begun = len(started)
+        code = serve(monkeypatch, "--model", str(pair / "target"), "--drafter", str(pair / "drafter"))
+        lines = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+        assert (code, len(started) - begun, len(lines)) in ((1, 0, 1), (0, 1, 0)), (name, lines)
+        for line in lines:
+            assert line.startswith(str(damaged.parent)), (name, line)
+            assert not re.search(r"[A-Z]\w+Error\b|Errno|object has no|Traceback", line), (name, line)
+        shutil.rmtree(pair)
+    report_counts("damaged_files", len(DAMAGES))
+
+
 def test_a_path_is_never_asked_of_the_hub(
     tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,10 +270,16 @@ def test_a_path_is_never_asked_of_the_hub(
     (tmp_path / "models").mkdir()
     (tmp_path / "models/qwen").mkdir()
     monkeypatch.chdir(tmp_path)
-    for name, remedy in (("./qwem", ""), ("models/qwem", "did you mean models/qwen?"), ("../x", ""), ("a/b/c", "")):
+    for name, remedy in (
+        ("./qwem", ""), ("models/qwem", "did you mean models/qwen?"), ("../x", ""), ("a/b/c", ""),
+        ("smolm2", "did you mean smollm2?"), ("qwen3:4b", "a model of the hub is named owner/name"),
+    ):  # fmt: skip
         assert serve(monkeypatch, "--model", name) == 1
         line = capsys.readouterr().out.strip()
         assert line.startswith(f"{name}: no such folder") and remedy in line
+    for name in ("https://huggingface.co/acme/model", "hf://acme/model", "https://hf.co/acme/model?x=1"):
+        assert serve(monkeypatch, "--model", name) == 1
+        assert capsys.readouterr().out == f"{name}: is an address, not a name; did you mean acme/model?\n"
     assert started == []
 
 
@@ -204,7 +293,12 @@ def test_what_people_should_know_is_told_and_serves(
     (target / "chat_template.jinja").write_text("{{ '<|im_start|>' }}{{ messages[0]['content'] }}")
     assert serve(monkeypatch, "--model", str(target)) == 0
     assert "the chat template writes <|im_start|>, which tokenizer.json has not as tokens" in capsys.readouterr().out
-    assert len(started) == 2
+    (target / "chat_template.jinja").write_text("  ")
+    (target / "adapter_config.json").write_text(ADAPTER)
+    assert serve(monkeypatch, "--model", str(target)) == 0
+    told = capsys.readouterr().out
+    assert "no chat template" in told and "adapter_config.json: is not applied" in told
+    assert len(started) == 3
 
 
 @pytest.mark.parametrize(

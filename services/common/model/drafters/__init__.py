@@ -106,7 +106,8 @@ def _folders() -> Mapping[str, Kind]:
 
 
 KINDS: Mapping[str, Kind] = _folders()
-_BY_ARCHITECTURE = {architecture: name for name, kind in KINDS.items() for architecture in kind.ARCHITECTURES}
+ARCHITECTURES: Mapping[str, str] = {each: name for name, kind in KINDS.items() for each in kind.ARCHITECTURES}
+"""Folders of kinds by what `architectures` of config.json names."""
 _REFUSED = {architecture: reason for kind in KINDS.values() for architecture, reason in kind.REFUSED.items()}
 
 
@@ -128,8 +129,8 @@ def read_any_spec(folder: Path) -> AnyDrafterSpec:
     """
     name = speculators.kind_of(folder)
     if name is None:
-        architecture, fields = open_config(folder, _BY_ARCHITECTURE, _REFUSED)
-        name = _BY_ARCHITECTURE[architecture]
+        architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED)
+        name = ARCHITECTURES[architecture]
     elif name in KINDS:
         fields = getattr(KINDS[name], "translated", speculators.translated)(folder)
     else:

@@ -1,0 +1,117 @@
+"""Wrong flags and files of keys, limits and TLS: one line that names the flag or file and says what to do."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import up
+from deploy.flags import ELSEWHERE
+from deploy.stack import EMBEDDED
+from tests.unit.common.serving.certificates import Authority
+
+MODEL = str(EMBEDDED / "target")
+DIGEST = "0" * 64
+FLAGS = {
+    ("--port", "http"): "--port: 'http' is no port",
+    ("--port", "99999"): "--port: '99999' is no port",
+    ("--port=-1",): "--port: '-1' is no port",
+    ("--http", "http://127.0.0.1:1"): "leave out http://",
+    ("--grpc", "127.0.0.1:9", "--http", "127.0.0.1:9"): "--http: 127.0.0.1:9 is taken by another flag",
+    ("--host", "nowhere.invalid"): "the host is not known",
+    ("--model", "a\0b"): "--model: no file can have this name",
+    ("--model", "/" + "x" * 5000): "--model: no file can have this name",
+    ("--drafter", "y" * 300): "--drafter: no file can have this name",
+    ("--api-key-file", "{tmp}/none"): "--api-key-file: {tmp}/none: No such file",
+    ("--api-key-file", "{tmp}"): "--api-key-file: {tmp}: Is a directory",
+    ("--config", "{tmp}/none"): "--config: {tmp}/none: No such file",
+    ("--config", MODEL + "/config.json"): "--config: " + MODEL + "/config.json: ",
+    ("--http-cors-origins", "example.com"): "'example.com' is no origin, as https://",
+    ("--tenants", "{tmp}"): "{tmp}: cannot be read: ",
+    ("--slots", "many"): "--slots",
+    ("--widths", "1,8"): "--widths",
+    ("-p", "8000"): "-p: flags start with --",
+}
+TENANTS = {
+    "[[tenant]": "is no TOML: ",
+    "": "has no [[tenant]] table",
+    "tenant = 3": "is made of [[tenant]] tables",
+    "[[tenant]]\nname='a'": "a [[tenant]] has no key_sha256",
+    f"[[tenant]]\nkey_sha256=['{DIGEST}']": "a [[tenant]] has no name",
+    f"[[tenant]]\nname='a'\nkey_sha256='{DIGEST}'": "key_sha256, a list of digests",
+    "[[tenant]]\nname='a'\nkey='k'": "unknown keys ['key']",
+    f"[[tenant]]\nname='a'\nkey_sha256=['{DIGEST}']\nmax_requests=-3": "max_requests of 'a': -3 is negative",
+}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The one line with which a command line is refused."""
+    monkeypatch.setattr(up, "Stack", lambda *given: pytest.fail("it was started"))
+    monkeypatch.setattr(up, "leave_when_asked", lambda: None)
+    monkeypatch.setattr(up, "stop_signal", lambda: None)
+
+    def run(*flags: str) -> str:
+        usual = ("--model", MODEL, "--address", "127.0.0.1:0", "--http", "127.0.0.1:0")
+        monkeypatch.setattr("sys.argv", ["up", *usual, *flags])
+        try:
+            code: object = up.main()
+        except SystemExit as end:
+            code = end.code
+        (line,) = "".join(capsys.readouterr()).splitlines()
+        assert code in (1, 2)
+        assert not re.search(r"[A-Z]\w+Error\b|Errno|object has no|Traceback", line)
+        return line
+
+    return run
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_a_wrong_flag_is_named(flags: tuple[str, ...], told: Callable[..., str], tmp_path: Path) -> None:
+    said = FLAGS[flags].format(tmp=tmp_path)
+    assert said in told(*(flag.format(tmp=tmp_path) for flag in flags))
+
+
+@pytest.mark.parametrize("flag", ELSEWHERE)
+def test_a_flag_of_another_server_is_answered_with_what_stands_for_it(flag: str, told: Callable[..., str]) -> None:
+    line = told(flag, "2")
+    assert line.endswith(f"{flag}: there is no such flag; {ELSEWHERE[flag]}")
+
+
+def test_what_stands_for_foreign_flags_is_there() -> None:
+    from deploy.flags import parser
+
+    known = parser().format_help()
+    for remedy in ELSEWHERE.values():
+        for flag in re.findall(r"--[a-z][\w.-]*", remedy):
+            assert flag in known
+
+
+@pytest.mark.parametrize("text", TENANTS)
+def test_a_wrong_file_of_tenants_is_told_in_words(text: str, told: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "tenants.toml").write_text(text)
+    line = told("--tenants", str(tmp_path / "tenants.toml"))
+    assert f"{tmp_path}/tenants.toml: " in line
+    assert TENANTS[text] in line and line.endswith("; paceline key NAME prints an entry")
+
+
+def test_files_of_tls_that_do_not_belong_together_are_told(told: Callable[..., str], tmp_path: Path) -> None:
+    """Gateways would end with them after the pair was loaded."""
+    authority = Authority.make()
+    cert, key = authority.issue(tmp_path / "tls", "gateway")
+    _, other = authority.issue(tmp_path / "other", "gateway")
+    authority.write(tmp_path / "ca.pem")
+    (tmp_path / "no.pem").write_text("-----BEGIN NOTHING-----\n")
+    flags = ("--tls-cert", "--tls-key", "--tls-ca")
+    cases = {
+        (key, cert): "are tls_cert and tls_key swapped?",
+        (cert, cert): f"tls_key: {cert}: holds no private key in PEM",
+        (cert, other): f"tls_key: {other}: is not the key of {cert}",
+        (str(tmp_path / "no.pem"), key): "holds no certificate in PEM",
+        (str(tmp_path), key): f"tls_cert: {tmp_path}: cannot be read",
+        (cert, key, key): f"tls_ca: {key}: holds no certificate in PEM",
+    }
+    for files, said in cases.items():
+        given = [word for pair in zip(flags, files, strict=False) for word in pair]
+        assert said in told(*given)
