@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,10 +138,12 @@ async def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
 
 
 async def test_no_gateway_is_told_at_once(unused_address: str) -> None:
-    with pytest.raises(NoGatewayError, match=unused_address):
-        await sync(unused_address, lambda client: client.model())
-    with pytest.raises(NoGatewayError, match=unused_address):
-        await AsyncClient(unused_address).__aenter__()
+    async def begun(use: Awaitable[object]) -> None:
+        with pytest.raises(NoGatewayError, match=unused_address):
+            await use
+
+    client = AsyncClient(unused_address)
+    await asyncio.gather(begun(sync(unused_address, lambda one: one.model())), begun(client.__aenter__()))
 
 
 def _uses(client: Client) -> dict[str, Callable[[], object]]:
@@ -156,29 +158,36 @@ def _uses(client: Client) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("way", [*_uses(Client("127.0.0.1:1"))])
-async def test_every_use_outside_with_tells_that_none_answers(unused_address: str, way: str) -> None:
-    client = Client(unused_address)
-    with pytest.raises(NoGatewayError, match=unused_address):
-        await asyncio.wait_for(asyncio.to_thread(_uses(client)[way]), WAIT_S)
-    client.close()
-    with pytest.raises(ValueError, match="the client is closed"):
-        _uses(client)[way]()
+async def test_every_use_outside_with_tells_that_none_answers(unused_address: str) -> None:
+    """All at once, each by a client of its own: each waits as long as a connection may take."""
+
+    async def use(way: str) -> None:
+        client = Client(unused_address)
+        with pytest.raises(NoGatewayError, match=unused_address):
+            await asyncio.wait_for(asyncio.to_thread(_uses(client)[way]), WAIT_S)
+        client.close()
+        with pytest.raises(ValueError, match="the client is closed"):
+            _uses(client)[way]()
+
+    await asyncio.gather(*map(use, _uses(Client(unused_address))))
 
 
-@pytest.mark.parametrize("way", ["generate", "stream", "model", "tokenize", "status"])
-async def test_every_use_for_asyncio_tells_that_none_answers(unused_address: str, way: str) -> None:
-    client = AsyncClient(unused_address)
-    uses: dict[str, Callable[[], Any]] = {
-        "generate": lambda: client.generate("x"),
-        "stream": lambda: anext(client.stream("x")),
-        "model": client.model,
-        "tokenize": lambda: client.tokenize("x"),
-        "status": client.status,
-    }
-    with pytest.raises(NoGatewayError, match=unused_address):
-        await asyncio.wait_for(uses[way](), WAIT_S)
-    await client.close()
+async def test_every_use_for_asyncio_tells_that_none_answers(unused_address: str) -> None:
+    uses: list[Callable[[AsyncClient], Any]] = [
+        lambda client: client.generate("x"),
+        lambda client: anext(client.stream("x")),
+        AsyncClient.model,
+        lambda client: client.tokenize("x"),
+        AsyncClient.status,
+    ]
+
+    async def use(way: Callable[[AsyncClient], Any]) -> None:
+        client = AsyncClient(unused_address)
+        with pytest.raises(NoGatewayError, match=unused_address):
+            await asyncio.wait_for(way(client), WAIT_S)
+        await client.close()
+
+    await asyncio.gather(*map(use, uses))
 
 
 async def test_a_gateway_that_went_away_is_told_by_the_next_call(tmp_path: Path) -> None:
@@ -187,10 +196,9 @@ async def test_a_gateway_that_went_away_is_told_by_the_next_call(tmp_path: Path)
         client, other = Client(address), AsyncClient(address)
         assert (await asyncio.to_thread(client.generate, "x", GREEDY)).tokens
         assert (await other.generate("x", GREEDY)).tokens
-    with pytest.raises(NoGatewayError, match=address):
-        await asyncio.wait_for(asyncio.to_thread(client.generate, "x", GREEDY), WAIT_S)
-    with pytest.raises(NoGatewayError, match=address):
-        await asyncio.wait_for(other.generate("x", GREEDY), WAIT_S)
+    for use in (asyncio.to_thread(client.generate, "x", GREEDY), other.generate("x", GREEDY)):
+        with pytest.raises(NoGatewayError, match=address):
+            await asyncio.wait_for(use, WAIT_S)
     client.close()
     await other.close()
 
