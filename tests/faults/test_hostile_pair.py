@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
-import pytest_asyncio
 
 from deploy.stack import ServiceProcess
 from services.common.serving.channel import MAX_MESSAGE_BYTES
@@ -26,23 +24,24 @@ PACE = b"/paceline.v1.DrafterService/Pace"
 QUIET_S = 0.3
 
 
-@pytest_asyncio.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[PairProcesses]:
-    """A target over TCP that wants a secret, and a drafter over TCP that wants nothing."""
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PairProcesses]:
+    """A target over TCP that wants a secret, and a drafter over TCP that wants nothing; each is attacked in turn."""
+    tmp_path = tmp_path_factory.mktemp("pair")
     models = write_tiny(tmp_path / "models", seed=3)
     command = ["services.drafter", "--proposer", "ngram", "--grpc", "127.0.0.1:0", "--insecure", "true"]
     drafter = ServiceProcess("remote", command, tmp_path, ENVIRONMENT)
     made = None
     try:
-        address = (await asyncio.to_thread(drafter.bound, 60.0))["grpc"]
+        address = drafter.bound(60.0)["grpc"]
         flags = ("--drafter-memory", "none", "--drafter-model", "none", "--grpc", "127.0.0.1:0")
         made = PairProcesses(tmp_path, models, (*flags, "--session-secret", SECRET), address=address)
         made.drafters.append(drafter)
-        await asyncio.to_thread(made.wait_ready)
+        made.wait_ready()
         yield made
     finally:
         for process in ([made.target] if made else []) + [drafter]:
-            await asyncio.to_thread(process.stop, 0.0)
+            process.stop(0.0)
 
 
 async def generated(pair: PairProcesses) -> int:

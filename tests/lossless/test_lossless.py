@@ -37,10 +37,12 @@ def test_no_case_says_anything_else_than_plain_decoding(dtype: str, full: bool) 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_other_families_say_nothing_else_than_plain_decoding(family: str, dtype: str, full: bool) -> None:
+def test_other_families_say_nothing_else_than_plain_decoding(family: str, full: bool) -> None:
+    """In float64 by default, which excuses nothing; float32 is held above for one family."""
     prompts = PROMPTS_OF_ALL if full else PROMPTS
-    for proposer, least in zip(FAMILY_PROPOSERS, (0.01, 0.5), strict=True):
+    for dtype, (proposer, least) in product(
+        ("float64", "float32") if full else ("float64",), zip(FAMILY_PROPOSERS, (0.01, 0.5), strict=True)
+    ):
         cases = [Case(dtype, temperature, width, proposer, 4) for temperature, width in ((0.0, 8), (0.8, 4))]
         tally = run_gate(made_up_pair(family=family), cases, lambda temperature: specs_of(temperature, prompts), SEED)
         assert tally.tokens == len(cases) * prompts * 64
