@@ -1,6 +1,5 @@
 """Says what this machine has, what is missing and what to do."""
 
-import argparse
 import os
 import platform
 import shutil
@@ -8,15 +7,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 from deploy.cluster.mps import CONTROL, daemons
 from deploy.shipped import shipped_pair
 from paceline import bundle
+from paceline.commands.parsing import Parser
 from services.common.pair.mps import PIPES, mps_serves
 from services.common.preflight.checks import Asked, problems
+from services.common.preflight.problem import Problem
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
@@ -129,18 +130,25 @@ def check_model(model: str, drafter: str) -> list[Finding]:
     found = list(problems(asked))
     if not any(one.fatal for one in found):
         told = f"{model} can be served" + (f" with {drafter}" if drafter else "")
-        return [Finding("model", told), *(Finding("model", one.line, one.remedy) for one in found)]
-    return [Finding("model", one.line, one.remedy or "see docs/troubleshooting.md", one.fatal) for one in found]
+        return [Finding("model", told), *(Finding("model", _without_remedy(one), one.remedy) for one in found)]
+    see = "see docs/troubleshooting.md"
+    return [Finding("model", _without_remedy(one), one.remedy or see, one.fatal) for one in found]
+
+
+def _without_remedy(problem: Problem) -> str:
+    return replace(problem, remedy="").line
 
 
 def main() -> int:
     """Prints every finding; 1 when one of them is fatal."""
-    parser = argparse.ArgumentParser(prog="make doctor" if CHECKOUT else "paceline doctor", description=__doc__)
+    parser = Parser(prog="make doctor" if CHECKOUT else "paceline doctor", description=__doc__)
     parser.add_argument("model", nargs="?", default="", help="folder or hub id to look at, too; default: none")
     parser.add_argument(
         "--drafter", default="", help="folder or hub id of its drafter, mtp for the head in its own file; default: none"
     )
-    chosen = parser.parse_args()
+    chosen = parser.only()
+    if chosen.drafter and not chosen.model:
+        parser.error("--drafter: name the model too")
     findings = [check() for check in CHECKS]
     if chosen.model:
         findings += check_model(chosen.model, chosen.drafter)

@@ -9,7 +9,7 @@ import grpc
 
 from paceline import served
 from paceline.answer import Answer, Piece, Reading
-from paceline.channel import OPTIONS, REACH_S, Tls, checked, metadata, unreachable
+from paceline.channel import OPTIONS, REACH_S, Tls, checked, metadata, secured, unreachable
 from paceline.client import ASK_S, DEADLINE_S, failed
 from paceline.errors import NoGatewayError
 from paceline.options import Keywords, Options, Prompt, chosen
@@ -83,7 +83,7 @@ class AsyncClient:
         """Takes host:port or a gRPC name; `key` is a tenant's, without `tls` nothing is encrypted.
 
         Raises:
-            InvalidValueError: the address is none, such as a URL; the message says what to give.
+            InvalidValueError: address, key or tls is none; the message says what to give.
             OSError: a file of `tls` cannot be read.
         """
         self._address = checked(address)
@@ -91,7 +91,7 @@ class AsyncClient:
         if tls is None:
             self._channel = grpc.aio.insecure_channel(address, OPTIONS)
         else:
-            self._channel = grpc.aio.secure_channel(address, tls.credentials(), tls.options)
+            self._channel = grpc.aio.secure_channel(address, secured(tls), tls.options)
         self._stub = cast(
             "inference_pb2_grpc.InferenceServiceAsyncStub", inference_pb2_grpc.InferenceServiceStub(self._channel)
         )

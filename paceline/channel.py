@@ -57,7 +57,13 @@ class Tls:
 
 
 def metadata(key: str) -> tuple[tuple[str, str], ...]:
-    """What every call says of who calls."""
+    """What every call says of who calls.
+
+    Raises:
+        InvalidValueError: no header can hold the key; it is not repeated.
+    """
+    if not isinstance(key, str) or not key.isascii() or not (key + "x").isprintable() or " " in key:
+        raise InvalidValueError("key: a key is a text of visible ASCII characters")
     return (("authorization", f"Bearer {key}"),) if key else ()
 
 
@@ -67,6 +73,8 @@ def checked(address: str) -> str:
     Raises:
         InvalidValueError: it is none; the message says what to give.
     """
+    if not isinstance(address, str):
+        raise InvalidValueError(f"address: {address!r} is not a text HOST:PORT, such as {EXAMPLE}")
     if GRPC_NAME.match(address):
         return address
     if url := URL.match(address):
@@ -79,6 +87,18 @@ def checked(address: str) -> str:
     if not found or not 0 < int(found[2]) < 65536:
         raise InvalidValueError(f"address: {address!r} is not HOST:PORT, such as {EXAMPLE} or [::1]:50051")
     return address
+
+
+def secured(tls: Tls) -> grpc.ChannelCredentials:
+    """What a channel with TLS is made with.
+
+    Raises:
+        InvalidValueError: it is no Tls.
+        OSError: a file cannot be read.
+    """
+    if not isinstance(tls, Tls):
+        raise InvalidValueError(f"tls: {tls!r} is no Tls; give Tls('ca.pem')")
+    return tls.credentials()
 
 
 def unreachable(address: str) -> str:

@@ -8,7 +8,7 @@ import grpc
 
 from paceline import served
 from paceline.answer import Answer, Piece, Reading
-from paceline.channel import OPTIONS, Reach, Tls, checked, metadata, never_arrived, unreachable
+from paceline.channel import OPTIONS, Reach, Tls, checked, metadata, never_arrived, secured, unreachable
 from paceline.errors import NoGatewayError, PacelineError, refused
 from paceline.options import Keywords, Options, Prompt, chosen
 from paceline.request import generate_request, prompt_to_pb
@@ -79,7 +79,7 @@ class Client:
         """Takes host:port or a gRPC name; `key` is a tenant's, without `tls` nothing is encrypted.
 
         Raises:
-            InvalidValueError: the address is none, such as a URL; the message says what to give.
+            InvalidValueError: address, key or tls is none; the message says what to give.
             OSError: a file of `tls` cannot be read.
         """
         self._address = checked(address)
@@ -88,7 +88,7 @@ class Client:
         if tls is None:
             self._channel = grpc.insecure_channel(address, OPTIONS)
         else:
-            self._channel = grpc.secure_channel(address, tls.credentials(), tls.options)
+            self._channel = grpc.secure_channel(address, secured(tls), tls.options)
         self._connection = Reach(self._channel, address)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 

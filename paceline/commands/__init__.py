@@ -1,5 +1,6 @@
 """The command `paceline`: one module for each of its commands, imported when it is asked for."""
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"paceline {__version__}")
         return 0
     if name not in COMMANDS:
-        print(f"paceline: no such command: {name}\n\n{usage()}", file=sys.stderr)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        told = f"did you mean paceline {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        print(f"paceline: no such command: {name}; {told}", file=sys.stderr)
         return 2
     try:
         code: int = import_module(f"paceline.commands.{name}").run(words[1:])

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.commands import connection
+from paceline.commands.parsing import Parser
 from paceline.errors import PacelineError
 from paceline.load.grpc_endpoint import GrpcEndpoint
 from paceline.load.level import Level, measure
@@ -46,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="paceline bench", description=__doc__)
+    parser = Parser(prog="paceline bench", description=__doc__)
     parser.add_argument(
         "address", nargs="?", default=connection.ADDRESS, help="HOST:PORT of gRPC, or http://HOST:PORT/v1"
     )
@@ -65,7 +66,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", default="", help="model to name; default: the one served, or the first one listed")
     parser.add_argument("--png", default="", metavar="FILE", help=f"the picture; default: {PICTURE}")
     parser.add_argument("--json", action="store_true", help="print the levels as one line of JSON, too")
-    return parser.parse_args(argv)
+    return parser.only(argv)
 
 
 def counts(text: str) -> list[int]:

@@ -13,6 +13,7 @@ from paceline.answer import Answer
 from paceline.client import Client, Stream
 from paceline.commands import connection
 from paceline.commands.lines import Lines, history_file
+from paceline.commands.parsing import Parser
 from paceline.commands.terminal import printable, unechoed
 from paceline.errors import RefusedError
 from paceline.options import Message, Options
@@ -42,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     about = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="paceline chat", description=__doc__, formatter_class=about)
+    parser = Parser(prog="paceline chat", description=__doc__, formatter_class=about)
     connection.add_flags(parser)
     connection.add_model(parser)
     parser.add_argument("--system", default="", help="a first message with role system")
@@ -54,7 +55,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--no-history", action="store_true", help="keep nothing of what is typed")
     parser.add_argument("--no-thinking", action="store_true", help="ask the template of Qwen3 not to think")
-    return parser.parse_args(argv)
+    return parser.only(argv)
 
 
 def options(chosen: argparse.Namespace) -> Options:

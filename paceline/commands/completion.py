@@ -1,12 +1,12 @@
 """paceline completion: prints a script by which a shell completes the commands and their flags."""
 
-import argparse
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
 from paceline.commands import COMMANDS
+from paceline.commands.parsing import Parser
 
 BASH = """\
 # Completes paceline in bash: paceline completion bash > ~/.local/share/bash-completion/completions/paceline
@@ -53,9 +53,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 def run(argv: Sequence[str]) -> int:
     """Prints the script of a shell."""
-    parser = argparse.ArgumentParser(prog="paceline completion", description=__doc__)
+    parser = Parser(prog="paceline completion", description=__doc__)
     parser.add_argument("shell", choices=SHELLS, help="the shell; the first line of its script says where to put it")
-    chosen = parser.parse_args(argv)
+    chosen = parser.only(argv)
     print(script(chosen.shell, flags()), end="")
     return 0
 

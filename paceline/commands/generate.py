@@ -9,6 +9,7 @@ from dataclasses import asdict
 from paceline.answer import Answer
 from paceline.client import Client
 from paceline.commands import connection
+from paceline.commands.parsing import Parser
 from paceline.commands.terminal import printable
 from paceline.options import Message, Options, Prompt
 
@@ -36,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="paceline generate", description=__doc__)
+    parser = Parser(prog="paceline generate", description=__doc__)
     parser.add_argument("prompt", nargs="?", help="what the text begins with; standard input when absent")
     connection.add_flags(parser)
     connection.add_model(parser)
@@ -53,7 +54,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--system", default="", help="ask as a chat that begins with this message of role system")
     parser.add_argument("--json", action="store_true", help="print the answer at its end, as one line of JSON")
     parser.add_argument("--seed", type=int, default=0, help="seed of the noise; default: %(default)s")
-    return parser.parse_args(argv)
+    return parser.only(argv)
 
 
 def as_json(answer: Answer) -> str:

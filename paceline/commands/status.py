@@ -15,6 +15,7 @@ from rich.table import Table
 
 from paceline.client import Client
 from paceline.commands import connection
+from paceline.commands.parsing import Parser
 from paceline.commands.terminal import typed_within, unechoed
 from paceline.served import Activity, Status
 
@@ -39,14 +40,14 @@ def run(argv: Sequence[str]) -> int:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="paceline status", description=f"{__doc__} q ends it.")
+    parser = Parser(prog="paceline status", description=f"{__doc__} q ends it.")
     connection.add_flags(parser)
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--json", action="store_true", help="print it once, as one line of JSON")
     parser.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="between looks; default: %(default)s"
     )
-    return parser.parse_args(argv)
+    return parser.only(argv)
 
 
 def follow(client: Client, console: Console, interval_s: float) -> None:

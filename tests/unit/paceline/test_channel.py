@@ -1,5 +1,7 @@
 """Addresses as gRPC takes them."""
 
+from typing import Any
+
 import pytest
 
 from paceline import AsyncClient, Client, InvalidValueError
@@ -34,3 +36,16 @@ def test_a_url_is_told_what_to_give_instead(address: str) -> None:
 def test_what_is_no_address_is_told_how_one_looks(address: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^address: .* is not HOST:PORT, such as"):
         checked(address)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("address", 8000), ("address", None), ("address", ("127.0.0.1", 1)), ("key", "a\nb"), ("key", 5), ("key", "ключ"),
+     ("key", "a b"), ("tls", "ca.pem"), ("tls", True)],
+)  # fmt: skip
+def test_what_no_call_could_be_made_with_is_told_by_name(kind: Any, field: str, value: Any) -> None:
+    """Before a gateway is looked for."""
+    with pytest.raises(InvalidValueError, match=f"^{field}: ") as refused:
+        kind(**{"address": "127.0.0.1:1", field: value})
+    assert field != "key" or str(value) not in str(refused.value)

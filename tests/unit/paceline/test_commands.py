@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 import paceline
+from deploy import doctor
 from paceline import bundle
 from paceline.commands import COMMANDS, bench, completion, main, serve
 from paceline.commands.status import table, widths
 from paceline.served import status
 from paceline.v1 import inference_pb2
+from services.gateway import make_key
 
 
 class Became(BaseException):
@@ -168,3 +170,59 @@ def test_a_completion_knows_the_flags_that_help_tells() -> None:
     found = completion.flags()
     assert {"--system", "--key-file", "--no-history"} <= set(found["chat"]) and "--stop" in found["generate"]
     assert "--drafter" in found["serve"] and not any(word.endswith("-") for words in found.values() for word in words)
+
+
+WRONG = {
+    ("sevre",): "paceline: no such command: sevre; did you mean paceline serve?",
+    ("zzz",): "paceline: no such command: zzz; there are serve, chat,",
+    ("generate", "hi", "two"): "paceline generate: 'two' is one word too many; quote",
+    ("generate", "hi", "--max-tokens", "x"): "paceline generate: argument --max-tokens: invalid int value: 'x'",
+    (
+        "generate",
+        "hi",
+        "--api-key",
+        "k",
+    ): "paceline generate: --api-key: there is no such flag; put the key into",
+    ("generate", "hi", "--port=8000"): "paceline generate: --port: there is no such flag; --address takes HOST:PORT",
+    ("chat", "--systen", "x"): "paceline chat: --systen: there is no such flag; did you mean --system?",
+    ("status", "--onec"): "paceline status: --onec: there is no such flag; did you mean --once?",
+    ("bench", "--zzz"): "paceline bench: --zzz: there is no such flag; see --help",
+    ("completion", "tcsh"): "paceline completion: argument shell: invalid choice: 'tcsh'",
+    ("completion",): "paceline completion: the following arguments are required: shell",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_what_cannot_be_asked_is_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """It is there before anything is asked of a gateway; no usage of many lines hides it."""
+    try:
+        code: object = main(words)
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith(WRONG[words])
+
+
+@pytest.mark.parametrize("words", [[], [""], [" "], ["a", "b"], ["a\nb"], ["a", "--nope"]])
+def test_a_key_needs_one_name_that_a_tenant_can_have(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["make_key", *words])
+    with pytest.raises(SystemExit) as end:
+        make_key.main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err == "paceline key: takes one NAME of a tenant, of printable characters\n"
+
+
+def test_doctor_asks_for_the_model_of_a_drafter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["doctor", "--drafter", "x"])
+    with pytest.raises(SystemExit) as end:
+        doctor.main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err.endswith("doctor: --drafter: name the model too\n") and len(err.splitlines()) == 1
