@@ -21,7 +21,7 @@ from tests.support.schemas import schema
 MODELS = Path(__file__).parents[2] / "models"
 PAIRS = ("embedded", "embedded-hybrid")
 SAMPLED = {"embedded": 0.8, "embedded-hybrid": 0.0}
-FEW, MANY, TOKENS, VOCAB = 3, 1000, 160, 1024
+FEW, MANY, PROMPT, TOKENS, VOCAB = 3, 1000, 80, 160, 1024
 
 
 @cache
@@ -37,7 +37,7 @@ def asked(pair: str, temperature: float, count: int) -> list[RequestSpec]:
     for seed in range(count):
         text = json.dumps(schema(seed))
         grammar = grammars.grammar(grammars.rule(Constraint(Form.JSON, text, "schema")))
-        ids = tokenizer.encode(f"# An object of this schema: {text[:200]}\nvalue = ").ids
+        ids = tokenizer.encode(f"value = None  # {text}").ids[:PROMPT]
         sampling, stopping = SamplingParams(temperature=temperature, seed=seed), StopParams(max_tokens=TOKENS)
         found.append(RequestSpec(f"r{seed}", tuple(ids), len(ids), sampling, stopping, grammar=grammar))
     return found
