@@ -92,6 +92,7 @@ async def test_answers_have_the_form_that_was_asked_for() -> None:
         await the_schemas(served)
         await the_other_forms(served)
         await required_calls(served)
+        await forms_of_other_apis(served)
         await over_grpc(served)
         await what_is_refused(served)
         await a_request_that_moves(served)
@@ -171,6 +172,28 @@ async def required_calls(served: Served) -> None:
     ):
         reply = await served.chat(**cast(dict[str, Any], fields))
         assert (reply.status, reply.error["param"]) == (400, param), reply.body
+
+
+async def forms_of_other_apis(served: Served) -> None:
+    """Anthropic's and the Responses API have a form of the answer too, and name it in their own words."""
+    model = (await served.http.get("/v1/models")).json["data"][0]["id"]
+    broken = {"type": "object", "properties": {"a": {"type": "foo"}}}
+    message = {"model": model, "max_tokens": 120, "messages": [{"role": "user", "content": "Ada is 36."}]}
+    response = {"model": model, "input": "Ada is 36.", "max_output_tokens": 120}
+
+    async def ask(schema: Any) -> tuple[Reply, Reply]:
+        form = {"type": "json_schema", "schema": schema}
+        return (
+            await served.http.post("/v1/messages", message | {"output_config": {"format": form, "effort": "low"}}),
+            await served.http.post("/v1/responses", response | {"text": {"format": form | {"name": "x"}}}),
+        )
+
+    first, second = await ask(PERSON)
+    jsonschema.validate(json.loads(first.json["content"][0]["text"]), PERSON)
+    jsonschema.validate(json.loads(second.json["output"][0]["content"][0]["text"]), PERSON)
+    first, second = await ask(broken)
+    assert first.json["error"]["message"].startswith("output_config.format.schema#/properties/a: ")
+    assert (second.status, second.error["param"]) == (400, "text.format.schema#/properties/a")
 
 
 async def calls_or_a_form(served: Served, tools: list[dict[str, Any]]) -> None:

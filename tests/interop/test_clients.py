@@ -93,7 +93,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "errors": {"model": ["LMUnsupportedModelError", None]},
     },
     "anthropic": {
-        **TALK, **COUNTED, **CALLED, "prompt": True, "thought": THOUGHT, "forced": ["tool_use", {"town": "Rome"}],
+        **TALK, **COUNTED, **CALLED, "prompt": True, "thought": THOUGHT, "parse": FORM,
+        "forced": ["tool_use", {"town": "Rome"}],
         "errors": {"key": ["AuthenticationError", 401], "model": ["NotFoundError", 404]},
     },
     "lm_eval": {"choice": 1.0, "chat": 1.0},

@@ -5,10 +5,17 @@ import sys
 from typing import Any
 
 import anthropic
+from pydantic import BaseModel
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
 TOOLS: list[Any] = [{"name": "Weather", "description": "By town.", "input_schema": SCHEMA}]
+
+
+class Report(BaseModel):
+    """The weather of a town."""
+
+    town: str
 
 
 def blocks(message: Any, kind: str) -> list[Any]:
@@ -35,7 +42,10 @@ def ask(client: anthropic.Anthropic, model: str) -> dict[str, Any]:
     thinking: Any = {"type": "enabled", "budget_tokens": 1024}
     thoughtful = client.messages.create(messages=HELLO, tools=TOOLS, thinking=thinking, **given)
     forced = client.messages.create(messages=HELLO, tools=TOOLS, tool_choice={"type": "any"}, **given)
+    asked: Any = [{"role": "user", "content": "Report."}]
+    report = client.messages.parse(messages=asked, output_format=Report, **given).parsed_output
     return {
+        "parse": report.town,
         "chat": whole.content[0].text,
         "stream": streamed,
         "counted": whole.usage.output_tokens,

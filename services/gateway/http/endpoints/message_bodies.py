@@ -91,6 +91,23 @@ class ChoiceIn(Body):
     disable_parallel_tool_use: bool | None = None
 
 
+class FormatIn(Body):
+    """The form of the answer."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the answer.")
+
+
+class OutputConfig(Body):
+    """What the answer must be like, and how long the model thinks."""
+
+    format: FormatIn | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
+        default=None, description="As reasoning_effort of a chat."
+    )
+    task_budget: Ignored = None
+
+
 class CountBody(Body):
     """The body of POST /v1/messages/count_tokens."""
 
@@ -102,7 +119,7 @@ class CountBody(Body):
     thinking: ThinkingBody | None = None
     cache_control: Ignored = None
     context_management: Ignored = None
-    output_config: Ignored = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesBody(CountBody):
@@ -139,9 +156,16 @@ def chat_of(body: CountBody) -> ChatBody:
         chat["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
     if body.thinking is not None:
         chat["thinking"] = body.thinking.model_dump(exclude_none=True)
+    _configure(chat, body.output_config or OutputConfig())
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
     return parsed(ChatBody, json.dumps(chat).encode())
+
+
+def _configure(chat: dict[str, Any], config: OutputConfig) -> None:
+    chat["reasoning_effort"] = config.effort
+    if config.format is not None:
+        chat["response_format"] = {"type": "json_schema", "json_schema": {"schema": config.format.schema_}}
 
 
 def _texts(texts: Texts) -> str | list[dict[str, str]]:

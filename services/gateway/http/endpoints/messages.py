@@ -15,7 +15,7 @@ from services.gateway.http.endpoints.translated import TranslatedAnswer, named_e
 from services.gateway.http.reading.body import Bodies, parsed
 from services.gateway.http.reading.convert import Headers, chat_query
 from services.gateway.http.schema.bodies import ChatBody
-from services.gateway.http.schema.errors import error_reply, status_of
+from services.gateway.http.schema.errors import error_reply, renamed, status_of
 from services.gateway.http.server.exchange import Exchange, Words, encoded
 from services.gateway.intake.query import Prompt
 from services.gateway.parsing.output import CallCut, CallEnd, CallPiece, CallStart, Content, Part, Reasoning
@@ -33,6 +33,12 @@ KINDS = {
     HTTPStatus.SERVICE_UNAVAILABLE: "overloaded_error",
     HTTPStatus.GATEWAY_TIMEOUT: "timeout_error",
 }
+NAMES = {
+    r"\bresponse_format\.json_schema\.schema\b": "output_config.format.schema",
+    r"(\btools\[\d+\])\.function\.parameters\b": r"\1.input_schema",
+    r"\breasoning_effort\b": "output_config.effort",
+}
+"""Fields of a message by those of the chat that it is."""
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -66,7 +72,8 @@ def refusal(error: PacelineError) -> MessageRefusal:
     """A refusal as Anthropic's clients read it."""
     status = status_of(error)
     kind = KINDS.get(status, "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": error_reply(error)["error"]["message"]}}
+    said = renamed(error_reply(error)["error"]["message"], NAMES)
+    return {"type": "error", "error": {"type": kind, "message": said}}
 
 
 WORDS = Words(refusal, named_event)

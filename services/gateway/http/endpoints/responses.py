@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from services.common.request.errors import PacelineError
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.endpoints.response_bodies import ResponseChat
 from services.gateway.http.endpoints.translated import TranslatedAnswer, named_event
-from services.gateway.http.schema.errors import error_reply
+from services.gateway.http.schema.errors import error_reply, renamed
+from services.gateway.http.schema.replies import ErrorReply
 from services.gateway.http.server.exchange import Exchange, Words
 from services.gateway.parsing.form import Form
 from services.gateway.parsing.output import CallCut, CallEnd, CallPiece, CallStart, Content, Part, Reasoning
@@ -50,7 +52,25 @@ def failed(value: Any) -> bytes:
     return named_event({"type": "error", "sequence_number": 0, **{k: error[k] for k in ("code", "message", "param")}})
 
 
-WORDS = Words(error_reply, failed)
+NAMES = {
+    r"\bresponse_format\.json_schema\.schema\b": "text.format.schema",
+    r"\bresponse_format\b": "text.format",
+    r"(\btools\[\d+\])\.function\.parameters\b": r"\1.parameters",
+    r"\breasoning_effort\b": "reasoning.effort",
+}
+"""Fields of a response by those of the chat that it is."""
+
+
+def refusal(error: PacelineError) -> ErrorReply:
+    """A refusal, in the words of this API."""
+    told = error_reply(error)
+    detail = told["error"]
+    detail["message"] = renamed(detail["message"], NAMES)
+    detail["param"] = renamed(detail["param"], NAMES) if detail["param"] else None
+    return told
+
+
+WORDS = Words(refusal, failed)
 
 
 class ResponseAnswer(TranslatedAnswer):

@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import secrets
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from services.common.request.errors import Code, PacelineError, Reason
@@ -127,6 +128,13 @@ def public_name(field: str) -> str:
     for pattern, name in NAMES:
         field = pattern.sub(name, field)
     return field
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A refusal of a chat in the words of another API: `names` are its fields by patterns of those of the chat."""
+    for pattern, name in names.items():
+        text = re.sub(pattern, name, text)
+    return text
 
 
 def error_reply(error: PacelineError) -> ErrorReply:
