@@ -15,6 +15,7 @@ from tests.lossless.gate import (
     FAMILIES,
     FAMILY_PROPOSERS,
     HYBRIDS,
+    NODE_PROPOSERS,
     PROPOSERS,
     Tally,
     run_hybrid_part,
@@ -46,7 +47,10 @@ def _pair(asked: argparse.Namespace) -> Pair:
 
 def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
     start, tally = time.monotonic(), Tally()
-    gates = [(pair, PROPOSERS), *((made_up_pair(family=family), FAMILY_PROPOSERS) for family in FAMILIES)]
+    gates = [
+        (pair, (*PROPOSERS, *NODE_PROPOSERS)),
+        *((made_up_pair(family=family), FAMILY_PROPOSERS) for family in FAMILIES),
+    ]
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as workers:
         parts = [
             workers.submit(run_part, each, proposers, dtype, temperature, asked.prompts, asked.tokens, asked.seed)

@@ -83,6 +83,14 @@ def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full:
     assert tally.accepted > tally.tokens // 10
 
 
+def test_a_chain_that_a_grammar_rules_may_be_longer_than_a_tree() -> None:
+    tally = run_gate(
+        made_up_pair(), [Case("float64", 0.0, MOST_NODES + 7, "perfect", 1)], lambda _: ruled(0.0, 1), SEED
+    )
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > tally.tokens // 2
+
+
 @pytest.mark.parametrize("heat", [0.0, 0.8])
 def test_the_scores_of_tokens_along_a_path_are_those_of_plain_decoding(heat: float) -> None:
     specs = specs_of(heat, 2)[1:]

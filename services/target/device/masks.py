@@ -68,9 +68,10 @@ class Masks:
     def _parents(self, drafts_BK: Tensor) -> Tensor:
         """The row that each draft follows."""
         bucket, count = drafts_BK.shape
+        if self._pool.parents_SK is None:
+            return torch.arange(count).expand(bucket, -1)
         nodes = Nodes.allocate(bucket, count + 1)
-        if self._pool.parents_SK is not None:
-            self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
+        self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
         return nodes.parents_BK
 
     def wake(self, seated: Rows) -> bool:
