@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 PLUGIN = ("-p", "tests.support.report", "-p", "no:cacheprovider")
+TWO = ("-p", "xdist", "--numprocesses=2")
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(folder: Path, body: str, ci: str = "", flags: Sequence[str] = ()) -> tuple[int, str, dict[str, object]]:
     (folder / "test_it.py").write_text(f"import pytest\n\n{body}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": ci}
+    # Plugins that are not looked at would take most of the time.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", *PLUGIN, *flags, str(folder)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
     *_, closing, last = done.stdout.strip().splitlines()
     return done.returncode, closing, json.loads(last)
 
@@ -54,12 +58,12 @@ def test_what_two_processes_counted_is_added(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
     body = "@pytest.mark.parametrize('amount', [3, 4])\ndef test_a(report_counts, amount):\n"
     body += "    report_counts('tokens', amount)\n\ndef test_b():\n    assert 0\n"
-    code, _, line = run(tmp_path, body, flags=("--numprocesses=2",))
+    code, _, line = run(tmp_path, body, flags=TWO)
     assert code == 1
     assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (2, 1, 1, 7)
 
 
 def test_a_module_that_is_skipped_in_two_processes_is_red_in_ci(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
-    code, _, line = run(tmp_path, "def test_a():\n    pass\n", "true", ("--numprocesses=2",))
+    code, _, line = run(tmp_path, "def test_a():\n    pass\n", "true", TWO)
     assert (code, line["skipped"]) == (1, 1)
