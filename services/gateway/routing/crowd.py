@@ -17,7 +17,7 @@ HASHES = 1 << 64
 
 _WORD = HASHES - 1
 
-PROBES = 8
+PROBES = 24
 """Of a key; the more there are, the less a pair's share depends on its part of the ring."""
 
 POINTS = 32

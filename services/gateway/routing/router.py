@@ -15,18 +15,22 @@ PREFIX_STEPS = 32
 """Steps of one prompt that are remembered; longer prompts share their first PREFIX_BLOCK * PREFIX_STEPS tokens."""
 
 
+MEASURED = 8
+"""Targets whose mean load a target that knows a prompt is compared with: one or two say little of the fleet."""
+
+
 @dataclass(frozen=True, slots=True)
 class RouterSettings:
     """Weights of the score, in units of a target filled once.
 
-    A prompt goes to a target that knows its beginning while that one is `affinity_slack` fuller than another at most.
+    A prompt goes to a target that knows its beginning while that one is `affinity_slack` fuller than others at most.
     `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet. Targets
     whose id begins with `own` come before all others.
     """
 
     queued_tokens_unit: int = 8192
     plain_penalty: float = 0.5
-    affinity_slack: float = 0.75
+    affinity_slack: float = 0.55
     affinity_entries: int = 65536
     revisions: Mapping[str, float] = field(default_factory=dict)
     own: str = ""
@@ -143,11 +147,11 @@ class Router:
         return Crowd(one for one in fleet.near.members if usable.find(one.pair_id)) or usable
 
     def _by_load(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Candidate:
-        pair = self._generator.sample(usable.members, min(2, len(usable)))
-        best = min(pair, key=self._score)
+        some = self._generator.sample(usable.members, min(MEASURED if digests else 2, len(usable)))
+        best = min(some[:2], key=self._score)
         if not digests:
             return best
-        bound = self._score(best) + self._settings.affinity_slack
+        bound = sum(map(self._score, some)) / len(some) + self._settings.affinity_slack
         return next((one for one in self._friends(usable, digests) if self._score(one) <= bound), best)
 
     def _friends(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Iterator[Candidate]:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import GatewayMetrics
 from services.gateway.routing.crowd import HOMES, PROBES, Candidate, Crowd, Fleet
-from services.gateway.routing.router import PREFIX_BLOCK, Router, RouterSettings, prefix_digests
+from services.gateway.routing.router import MEASURED, PREFIX_BLOCK, Router, RouterSettings, prefix_digests
 from services.gateway.targets import heartbeat
 from services.gateway.targets.heartbeat import Heartbeat
 from services.gateway.targets.link import Dial, Link
@@ -70,7 +70,7 @@ async def test_a_request_looks_at_a_few_candidates_of_a_thousand(monkeypatch: py
         digests = prefix_digests([number] * PREFIX_BLOCK, b"")
         for key in ("", f"key{number}"):
             await pool.place("m", digests, key, (), None, 1.0)
-    assert touched.total() <= 50 * (2 + 1 + HOMES + 1)
+    assert touched.total() <= 50 * (MEASURED + 2 + 1 + HOMES)
     assert sum(link.asked for link in links) == 100, "the one that was chosen, each time"
 
 
