@@ -23,6 +23,8 @@ HIDDEN = 4096
 _TABLES = ("embed_tokens", "lm_head")
 _WIDE = 16
 """Bits of bfloat16: of what is not packed, and of all once it is loaded."""
+_WHOLE = "int-quantized"
+"""Of which a CPU multiplies by the numbers of the file where that is asked for."""
 _READ, _GPUS = "widened", "8.0 and newer"
 """How weights of every format reach the products, and which GPUs do."""
 _GGUF_TYPES = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "F16")
@@ -41,11 +43,15 @@ def table() -> str:
         size = [_gigabytes(sizes, BITS[name], packs_tables=True)]
         rows.append((f"none, a GGUF file: `{name}`", f"`*-{name}*.gguf`", [BITS[name]], size, "IQ types, splits"))
     lines = [
-        f"| {config} | {files} | {_all(bits)} | {_all(size)} | {_READ} | {loaded:.1f} | {_GPUS} | {refused} |"
+        f"| {config} | {files} | {_all(bits)} | {_all(size)} | {_read(config)} | {loaded:.1f} | {_GPUS} | {refused} |"
         for config, files, bits, size, refused in rows
     ]
     head = "| `quantization_config` | files named | bits | GB in the file | read | GB loaded | GPU | refused |"
     return "\n".join([head, "|---|---|---|---|---|---|---|---|", *lines]) + "\n"
+
+
+def _read(config: str) -> str:
+    return f"{_READ}, or on a CPU as it is (`--activations int8`)" if _WHOLE in config else _READ
 
 
 def _all(numbers: Sequence[float]) -> str:

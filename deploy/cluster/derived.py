@@ -73,6 +73,7 @@ def target_settings(
         slots=settings.slots,
         context_limit=settings.context_limit,
         kv_dtype=settings.kv_dtype,
+        activations=settings.activations,
         memory_fraction=settings.memory_fraction / settings.pairs_per_gpu,
         adaptive=settings.adaptive,
         run_dir=str(pair_folder(run_dir, index)),

@@ -23,7 +23,7 @@ TARGET = Group(
     "target",
     TargetSettings,
     _same("model", "model_name", "device", "dtype", "kv_dtype", "slots", "context_limit", "memory_fraction")
-    | _same("adaptive", "watchdog_s")
+    | _same("activations", "adaptive", "watchdog_s")
     | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "insecure")
     | _same("session_secret", "session_secret_file")
     | {"drafter_model": "drafter", "drafter_weights": "drafter_weights"},

@@ -99,7 +99,9 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     keep_no_stack(torch.device(settings.device))
     if not settings.random_weights:
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
-    model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
+    model = load_target(
+        settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.whole
+    )
     _check_heads(settings, model)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
@@ -110,7 +112,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
-    numerics = numerics_of(VERSION, model.device, settings.dtype, settings.kv_dtype if settings.coded else "")
+    numerics = _numerics(settings, model)
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
     micros = runner.warm_up(check)
@@ -136,6 +138,11 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         exactness=check.found,
         synthetic_acceptance=settings.synthetic_acceptance,
     )
+
+
+def _numerics(settings: TargetSettings, model: Target) -> Numerics:
+    kv_dtype, activations = (kind if kind != "auto" else "" for kind in (settings.kv_dtype, settings.activations))
+    return numerics_of(VERSION, model.device, settings.dtype, kv_dtype, activations)
 
 
 def _check_heads(settings: TargetSettings, model: Target) -> None:
@@ -265,7 +272,8 @@ def _cache(
         return None
     held = runner.pool
     # K/V of another type are other content.
-    target = held.model.revision + (f" {settings.kv_dtype}" if settings.coded else "")
+    eight = f" {settings.kv_dtype} {settings.activations}" if settings.coded or settings.whole else ""
+    target = held.model.revision + eight
     revisions = target.encode(), held.context.revision.encode()
     return PrefixCache(pool, *revisions, snapshots)
 

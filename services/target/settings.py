@@ -80,6 +80,9 @@ class TargetSettings:
     """cpu or cuda."""
     dtype: str = "float32"
     """Type of the weights: float32, float64, or on a GPU bfloat16."""
+    activations: str = _AUTO
+    """What products read: auto rows in dtype, int8 rows rounded to eight bits, each by its own largest number, by whole
+    numbers of a compressed-tensors file that is int-quantized; on a CPU. Its text is another, with drafts the same."""
     threads: int = 1
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
@@ -208,7 +211,7 @@ class TargetSettings:
         _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
         _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
-        self._check_kv_dtype()
+        self._check_eight_bits()
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
@@ -248,10 +251,18 @@ class TargetSettings:
         for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
 
-    def _check_kv_dtype(self) -> None:
+    def _check_eight_bits(self) -> None:
         _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")
+        _require(self.activations in _KV_DTYPES, "activations", f"must be one of {', '.join(_KV_DTYPES)}")
+        _require(self.device == "cpu" or not self.whole, "activations", "int8 runs on a CPU only: take auto")
+        _require(not (self.whole and self.random_weights), "activations", "int8 needs the whole numbers of a file")
         wide = self.device == "cuda" and self.dtype != "bfloat16"
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows are rounded to eight bits and multiplied by whole numbers."""
+        return self.activations == _CODES
 
     @property
     def coded(self) -> bool:

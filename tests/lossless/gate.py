@@ -54,7 +54,7 @@ Run = Callable[[Sequence[RequestSpec]], list[Done]]
 class Case:
     """All requests at one `Plan.width`, `batch` at a time; width 1 has no proposer, `strain` is of STRAINS or empty.
 
-    With `coded` keys and values have eight bits.
+    With `coded` keys and values have eight bits, with `whole` the rows that products read.
     """
 
     dtype: str
@@ -64,13 +64,14 @@ class Case:
     batch: int
     strain: str = ""
     coded: bool = False
+    whole: bool = False
 
 
 @dataclass(slots=True)
 class Tally:
     """Counts of the gate. `excused` texts of float32 differ from plain decoding first at a near tie (`Oracle.excuses`).
 
-    Every other difference, and each of float64 or of K/V in eight bits, is one of `mismatches`. `accepted` drafts and
+    Every other difference, and each of float64 or of eight bits, is one of `mismatches`. `accepted` drafts and
     `cached` tokens show that speculation and the prefix cache were at work.
     """
 
@@ -96,7 +97,8 @@ class Tally:
         self.cached += got.cached
         if (got.tokens, got.end) == (expected.tokens, expected.end):
             return
-        if case.dtype == "float32" and not case.coded and oracle.excuses(spec, expected.tokens, got.tokens):
+        eight = case.coded or case.whole
+        if case.dtype == "float32" and not eight and oracle.excuses(spec, expected.tokens, got.tokens):
             self.excused += 1
             return
         self.mismatches += 1
@@ -151,10 +153,10 @@ def run_hybrid_part(family: str, dtype: str, temperature: float, prompts: int, t
 def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:
     """Runs plain decoding once per data type and temperature, then every case against it."""
     tally, oracle = Tally(), Oracle(pair.target)
-    plain: dict[tuple[str, float, bool], list[Done]] = {}
+    plain: dict[tuple[str, float, bool, bool], list[Done]] = {}
     for case in cases:
         specs = specs_of(case.temperature)
-        key = (case.dtype, case.temperature, case.coded)
+        key = (case.dtype, case.temperature, case.coded, case.whole)
         if key not in plain:
             alone = replace(case, width=1, proposer="none", batch=1, strain="")
             plain[key] = run_case(pair, alone, specs, {}, seed)
@@ -210,6 +212,7 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         eos_ids=EOS,
         nodes=case.proposer in NODE_PROPOSERS,
         coded=case.coded,
+        whole=case.whole,
     )
     if case.strain == "preempted":
         settings = replace(settings, blocks=TIGHT, preemption=True)

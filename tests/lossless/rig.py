@@ -64,7 +64,8 @@ class RigSettings:
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire. With `nodes` drafts are trees.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
-    `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits.
+    `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits, with
+    `whole` rows are.
     """
 
     width: int = 1
@@ -82,6 +83,7 @@ class RigSettings:
     look_ahead: int = 0
     drafter_memory: str = ""
     coded: bool = False
+    whole: bool = False
     synthetic_acceptance: tuple[float, ...] = ()
     nodes: bool = False
 
@@ -115,7 +117,7 @@ class Rig:
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
     ) -> None:
         self.settings = settings
-        self.model: Target = load_target(target, dtype=settings.dtype, device="cpu")
+        self.model: Target = load_target(target, dtype=settings.dtype, device="cpu", whole=settings.whole)
         self.context: DraftContext = NoContext() if drafter is None else open_context(drafter, self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,

@@ -51,10 +51,18 @@ KV_CODES = (
         f"{INTERPRETED}test_rows_of_a_tree_have_the_bits_of_what_codes_mean",
     ),
     Mutant(
+        "attention-before-rows-of-eight-bits-adds-in-float32",
+        "services.common.model.cpu",
+        "self.wide = isinstance(weights.qkv_FD, Int8Weight)",
+        "self.wide = False",
+        "tests/unit/common/model/test_whole_layers.py::"
+        "test_logits_are_those_of_the_definition_and_rows_the_same_in_any_company",
+    ),
+    Mutant(
         "equal-numerics-with-keys-and-values-of-another-type",
         "services.common.device.numerics",
-        "dtype=dtype, kv_dtype=kv_dtype)",
-        "dtype=dtype)",
+        '"kv_dtype": kv_dtype,',
+        '"kv_dtype": "",',
         "tests/unit/common/device/test_numerics.py::test_the_type_of_keys_and_values_is_a_part",
     ),
 )

@@ -19,7 +19,8 @@ _DIGITS = 12
 class Numerics:
     """The parts; processes that agree in all of them round alike.
 
-    ``libraries`` are versions by name, and ``kv_dtype`` is the type of keys and values where it is another than dtype.
+    ``libraries`` are versions by name. ``kv_dtype`` is the type of keys and values and ``activations`` that of the rows
+    that products read, where they are others than dtype.
     """
 
     release: str
@@ -27,6 +28,7 @@ class Numerics:
     libraries: Mapping[str, str]
     dtype: str
     kv_dtype: str = ""
+    activations: str = ""
 
     @property
     def digest(self) -> str:
@@ -35,10 +37,11 @@ class Numerics:
         return hashlib.sha256(parts.encode()).hexdigest()[:_DIGITS]
 
 
-def numerics_of(release: str, device: torch.device, dtype: str, kv_dtype: str = "") -> Numerics:
+def numerics_of(release: str, device: torch.device, dtype: str, kv_dtype: str = "", activations: str = "") -> Numerics:
     """Return how this process computes on a device, with the threads that it uses now."""
     libraries = _libraries(device)
-    return Numerics(release=release, device=_device(device), libraries=libraries, dtype=dtype, kv_dtype=kv_dtype)
+    types = {"dtype": dtype, "kv_dtype": kv_dtype, "activations": activations}
+    return Numerics(release=release, device=_device(device), libraries=libraries, **types)
 
 
 def _device(device: torch.device) -> str:

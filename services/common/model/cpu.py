@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from services.common.kernels.embedding.reference import embedding
 from services.common.kernels.gated_delta.plan import BlockPlan
+from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
@@ -78,7 +79,16 @@ class HostMixer(nn.Module):
 
 
 class HostSpanAttention(HostMixer):
-    """A target's attention: rows store their keys and values and attend causally."""
+    """A target's attention: rows store their keys and values and attend causally.
+
+    Behind products of whole numbers it adds in float64, as by codes: the rows that it leaves are rounded to eight bits.
+    """
+
+    wide: Final[bool]
+
+    def __init__(self, weights: AttentionWeights, spec: StackSpec, attention: Attention | None = None) -> None:
+        super().__init__(weights, spec, attention)
+        self.wide = isinstance(weights.qkv_FD, Int8Weight)
 
     def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F]; `state` is paged K/V, of codes with exponents, `rooms` hold what spans read."""
@@ -92,7 +102,9 @@ class HostSpanAttention(HostMixer):
         for q in q_THD.split(places.counts):
             read_BT, bias = places.reads[view], places.biases[view]
             q_BWHD = q.unflatten(0, [read_BT.shape[0], -1])
-            mixed_BWF = attend_paged(q_BWHD, kv_2NSHD, exponents_2NSH, read_BT, rooms[view], bias, self.scale)
+            mixed_BWF = attend_paged(
+                q_BWHD, kv_2NSHD, exponents_2NSH, read_BT, rooms[view], bias, self.scale, self.wide
+            )
             mixed.append(mixed_BWF.flatten(0, 1))
             view += 1
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

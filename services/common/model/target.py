@@ -20,6 +20,7 @@ from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
 from services.common.model.states import CodedStates, SequenceStates
 from services.common.model.weights import ModelWeights, elements, model_shapes, products
+from services.common.model.whole_layers import with_whole_numbers
 from services.common.model.widened import WidenedCheckpoint
 
 
@@ -107,8 +108,11 @@ def load_target(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     random_weights: bool = False,
+    whole: bool = False,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
+
+    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of a shape that is not supported there.
@@ -121,4 +125,5 @@ def load_target(
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     if isinstance(checkpoint, WidenedCheckpoint):
         checkpoint.tell(elements(model_shapes(spec)), dtype)
-    return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
+    weights = family.read_weights(spec, checkpoint, dtype, where)
+    return Target(spec, with_whole_numbers(spec, checkpoint, weights, dtype) if whole else weights)

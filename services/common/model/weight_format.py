@@ -6,7 +6,7 @@ the model, whatever type then computes with them, so a packed checkpoint gives t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -71,6 +71,15 @@ class Format(Protocol):
         Raises:
             FormatError: the tensors contradict one another or the configuration.
         """
+        ...
+
+
+@runtime_checkable
+class WholeFormat(Format, Protocol):
+    """One some of whose weights are whole numbers with a scale a line, for rows of whole numbers."""
+
+    def whole(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Return the codes [F, D], int8, and scales [F], float32, of those tensors; None if a weight is another."""
         ...
 
 

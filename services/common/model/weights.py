@@ -130,7 +130,7 @@ def model_shapes(spec: ModelSpec, names: Set[str] = frozenset()) -> Shapes:
     table = (spec.vocab_size, spec.hidden_size)
     shapes: Shapes = {_EMBED: table, _NORM: (spec.hidden_size,)}
     for index, layer in enumerate(spec.layers):
-        shapes |= layer_shapes(layer, spec.hidden_size, _prefix(index), names)
+        shapes |= layer_shapes(layer, spec.hidden_size, layer_prefix(index), names)
     return shapes if spec.tied else shapes | {_HEAD: table}
 
 
@@ -177,7 +177,7 @@ def read_model(
         embed_VD=embed_VD,
         lm_head_VD=embed_VD if spec.tied else head_VD.to(device),
         layers=tuple(
-            read_layer(checkpoint, layer, spec.hidden_size, _prefix(index), dtype, device, names)
+            read_layer(checkpoint, layer, spec.hidden_size, layer_prefix(index), dtype, device, names)
             for index, layer in enumerate(spec.layers)
         ),
         norm_D=checkpoint.read(_NORM, shapes[_NORM], dtype).to(device),
@@ -262,5 +262,6 @@ def _attention_shapes(attention: Attention, hidden: int, inputs: int) -> Shapes:
     return shapes
 
 
-def _prefix(index: int) -> str:
+def layer_prefix(index: int) -> str:
+    """Return how names of a block's tensors begin."""
     return f"model.layers.{index}"

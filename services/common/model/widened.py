@@ -10,11 +10,16 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.model.checkpoint import Checkpoint, is_finite
 from services.common.model.errors import ModelError
-from services.common.model.weight_format import Format, FormatError, Shape, TensorPart
+from services.common.model.weight_format import Format, FormatError, Shape, TensorPart, WholeFormat
 
 _LOG = logging.getLogger(__name__)
+NOT_WHOLE = (
+    "has no whole numbers with a scale a line, which activations of eight bits need: "
+    "take a file of compressed-tensors whose format is int-quantized (names end in .w8a8)"
+)
 _WEIGHT, _BIAS = ".weight", ".bias"
 
 
@@ -73,6 +78,20 @@ class WidenedCheckpoint:
         if not is_finite(value):
             raise ModelError(f"{self.folder}: {prefix} holds NaN, infinity or a number beyond the range of {dtype}")
         return value
+
+    def read_whole(self, name: str, shape: Shape, dtype: torch.dtype) -> Int8Weight:
+        """Return a weight as the whole numbers of the file, for numbers of `dtype`.
+
+        Raises:
+            ModelError: it is not packed so.
+        """
+        prefix = name.removesuffix(_WEIGHT)
+        if prefix in self._packed and isinstance(self.format, WholeFormat):
+            parts = self._read_parts(prefix, self.format.parts(prefix, shape))
+            found = self.format.whole(prefix, shape, parts)
+            if found is not None:
+                return Int8Weight(*found, dtype)
+        raise ModelError(f"{self.folder}: {name} {NOT_WHOLE}")
 
     def read_integers(self, name: str, shape: Shape) -> Tensor:
         """As the source does."""

@@ -156,6 +156,7 @@ def numerics_to_pb(numerics: Numerics) -> pb.Numerics:
         libraries=numerics.libraries,
         dtype=numerics.dtype,
         kv_dtype=numerics.kv_dtype,
+        activations=numerics.activations,
     )
 
 

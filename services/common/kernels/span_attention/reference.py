@@ -24,16 +24,18 @@ def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSH
 
 def attend_paged(
     q_BWHD: Tensor, kv_2NSHD: Tensor, exponents_2NSH: Tensor | None, index_BT: Tensor, room_2BTHD: Tensor,
-    bias_B1WT: Tensor | None, scale: float | None = None,
+    bias_B1WT: Tensor | None, scale: float | None = None, wide: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return [B, W, H * D] of queries over keys and values at flat slots [B, T]; `room_for` them holds their numbers.
 
-    By codes sums are float64: in float32 their order follows the number of rows, and where the last bit of a row
-    differs, a code of the next layer's heads may be another, a whole step away.
+    By codes, and where `wide`, sums are float64. In float32 their order follows the number of rows, and where the last
+    bit of a row differs, a code of eight bits made of it may be another, a whole step away.
     """
     if exponents_2NSH is None:
         keys_BTHD, values_BTHD = gathered(kv_2NSHD, index_BT, room_2BTHD)
-        return attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT, scale)
+        if not wide:
+            return attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT, scale)
+        return attend(q_BWHD.double(), keys_BTHD.double(), values_BTHD.double(), bias_B1WT, scale).to(q_BWHD.dtype)
     flat_2PHD, flat_2PH, index_T = kv_2NSHD.flatten(1, 2), exponents_2NSH.flatten(1, 2), index_BT.flatten()
     codes_2THD, own_2TH = flat_2PHD.index_select(1, index_T), flat_2PH.index_select(1, index_T)
     room_2BTHD.copy_(widened(codes_2THD, own_2TH, room_2BTHD.dtype).view(room_2BTHD.shape))

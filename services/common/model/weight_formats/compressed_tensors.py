@@ -68,6 +68,8 @@ _WIDTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 """Bits of a number, by format and type."""
 _LAYOUTS = tuple(dict.fromkeys(layout for layout, _ in _WIDTHS))
 _FP4 = (_NVFP4, _MXFP4)
+_BY_LINE = ((1, 0), (0, 0))
+"""Blocks of lines, or of all: each line has one scale."""
 _GROUPS = {_NVFP4: 16, _MXFP4: 32, _MXFP8: 32}
 """Columns that share a scale, where a format says."""
 _STATIC = (
@@ -163,6 +165,12 @@ class Group:
         zero = parts.get("weight_zero_point")
         return scaled(parts["weight"], scale_RC, block, None if zero is None else zero.view(grid))
 
+    def whole(self, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """As that of `WholeFormat`."""
+        if not self.integers or self.layout == _PACKED or self.asymmetric or self.block not in _BY_LINE:
+            return None
+        return parts["weight"], scales_of(parts["weight_scale"]).flatten().expand(shape[0]).contiguous()
+
     def _widened_integers(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         grid, told, zero = self._grid(prefix, shape), parts.get("weight_shape"), parts.get("weight_zero_point")
         if told is not None and tuple(told.tolist()) != shape:
@@ -209,6 +217,10 @@ class CompressedTensors:
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """By the module's group."""
         return self._group(prefix).widened(prefix, shape, parts)
+
+    def whole(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """By the module's group."""
+        return self._group(prefix).whole(shape, parts)
 
     def _group(self, prefix: str) -> Group:
         """The first that names the module, else the first for all linear ones."""

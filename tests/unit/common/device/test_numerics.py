@@ -37,5 +37,6 @@ def test_a_cpu_is_named_by_model_instructions_and_threads() -> None:
 
 def test_the_type_of_keys_and_values_is_a_part() -> None:
     wide, eight = (numerics_of("1.0.0", torch.device("cpu"), "float32", kind) for kind in ("", "int8"))
-    assert (wide.kv_dtype, eight.kv_dtype) == ("", "int8")
-    assert wide.digest != eight.digest
+    rows = numerics_of("1.0.0", torch.device("cpu"), "float32", "", "int8")
+    assert (wide.kv_dtype, eight.kv_dtype, rows.activations) == ("", "int8", "int8")
+    assert len({wide.digest, eight.digest, rows.digest}) == 3

@@ -518,6 +518,7 @@ class Numerics(google.protobuf.message.Message):
     LIBRARIES_FIELD_NUMBER: builtins.int
     DTYPE_FIELD_NUMBER: builtins.int
     KV_DTYPE_FIELD_NUMBER: builtins.int
+    ACTIVATIONS_FIELD_NUMBER: builtins.int
     digest: builtins.str
     """Short digest of the fields below; targets with the same digest agree in all of them."""
     release: builtins.str
@@ -528,6 +529,8 @@ class Numerics(google.protobuf.message.Message):
     """Data type of weights and activations: float32, bfloat16, float64."""
     kv_dtype: builtins.str
     """Data type of keys and values where it is another: int8."""
+    activations: builtins.str
+    """Data type of the rows that products read where it is another: int8."""
     @property
     def libraries(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Versions of the libraries that multiply, by name."""
@@ -541,8 +544,9 @@ class Numerics(google.protobuf.message.Message):
         libraries: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         dtype: builtins.str = ...,
         kv_dtype: builtins.str = ...,
+        activations: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["device", b"device", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "libraries", b"libraries", "release", b"release"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activations", b"activations", "device", b"device", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "libraries", b"libraries", "release", b"release"]) -> None: ...
 
 global___Numerics = Numerics
 
