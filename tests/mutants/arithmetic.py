@@ -78,8 +78,8 @@ ARITHMETIC = (
     Mutant(
         "output-goes-on-with-any-numerics",
         "services.gateway.routing.router",
-        "[one for one in usable if one.numerics == numerics] or usable",
-        "usable",
+        "[one for one in others if one.numerics == numerics] or others if numerics else others",
+        "others",
         "tests/unit/gateway/routing/test_router.py::test_output_goes_on_with_equal_numerics_however_full_they_are",
     ),
     Mutant(
