@@ -119,8 +119,14 @@ test-image: setup  ## both images on roots of their own, as root; the first run 
 CLIENTS := $(patsubst requirements/clients/%.lock.txt,.venv-clients/%/.installed,$(wildcard requirements/clients/*.lock.txt))
 NODE_CLIENTS := $(patsubst tests/interop/clients/%/package.json,.venv-clients/%/.installed,$(wildcard tests/interop/clients/*/package.json))
 
-$(CLIENTS): .venv-clients/%/.installed: requirements/clients/%.lock.txt requirements/install.sh
+$(filter-out .venv-clients/guidellm/.installed,$(CLIENTS)): .venv-clients/%/.installed: requirements/clients/%.lock.txt requirements/install.sh
 	@mkdir -p $(@D) && requirements/install.sh $(@D) $<
+
+# It needs torch, whose build differs by machine: it is there, by its version, before the packages that are locked.
+.venv-clients/guidellm/.installed: requirements/clients/guidellm.lock.txt requirements/install.sh .venv/.installed
+	@mkdir -p $(@D) && $(PY) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/torch.txt --constraint requirements/constraints.txt
+	@requirements/install.sh $(@D) $<
 
 $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-lock.json
 	@mkdir -p $(@D) && cp $(<D)/package*.json $(@D)

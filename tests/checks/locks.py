@@ -19,6 +19,7 @@ CLIENTS = (
     "agents",
     "anthropic",
     "dspy",
+    "guidellm",
     "instructor",
     "langchain",
     "litellm",
@@ -41,7 +42,9 @@ LOCKS = {
 CONSTRAINED = ("dev", "gateway", "worker")
 """Those that share the versions of constraints.txt; the others are environments of their own."""
 BY_VERSION = re.compile(r"torch|(?:cuda|nvidia)-.*")
-"""What `make setup` takes by torch's version, because machines differ in its build: in dev's lock none of it stands."""
+"""What is taken by torch's version, because machines differ in its build: in the locks of TORCH none of it stands."""
+TORCH = ("dev", "clients/guidellm")
+"""Environments into which torch is installed by its version."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def main(index: str) -> int:
         if any(other != first for other in others):
             sys.stderr.write(f"{name}: {' and '.join(PYTHONS)} need different packages, one lock cannot serve them\n")
             return 1
-        kept = [entry.text for entry in first if not (name == "dev" and BY_VERSION.fullmatch(entry.name))]
+        kept = [entry.text for entry in first if not (name in TORCH and BY_VERSION.fullmatch(entry.name))]
         lock(name).write_text("# Made by `make lock`.\n" + "".join(kept))
     return 0
 

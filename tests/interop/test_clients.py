@@ -98,6 +98,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "errors": {"key": ["AuthenticationError", 401], "model": ["NotFoundError", 404]},
     },
     "lm_eval": {"choice": 1.0, "chat": 1.0},
+    "guidellm": {"failed": 0, "whole": 3, "said": [SAID[CHAT]]},
     "node_openai": {**TEXTS, **COUNTED, **CALLED, "run": SAID[RESULT], "errors": OPENAI_ERRORS},
     "node_ai_sdk": {
         **TEXTS, **COUNTED, **CALLED, "thought": THOUGHT, "forms": [FORM, FORM, FORM],
