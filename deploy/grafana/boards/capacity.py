@@ -164,5 +164,11 @@ CAPACITY = Board(
             "What captured steps keep between their kernels.",
             ((f"max by ({PAIR}) (paceline_graph_held_bytes{{{SELECT}}})", "{{pair}}"),),
         ),
+        Panel(
+            "Type of keys and values",
+            "short",
+            "1 for the type that keys and values are kept in.",
+            ((f"paceline_kv_dtype{{{SELECT}}} == 1", "{{pair}} {{dtype}}"),),
+        ),
     ),
 )

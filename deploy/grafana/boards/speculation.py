@@ -142,5 +142,11 @@ SPECULATION = Board(
             ((f"paceline_handoff_mode{{{SELECT}}} == 1", "{{pair}} {{mode}}"),),
             "host-fallback",
         ),
+        Panel(
+            "Accepted rows of trees",
+            "tps",
+            "Draft tokens accepted from trees per second by row of the tree; row 1 is the likeliest.",
+            ((rate("paceline_accepted_nodes_total", by="row"), "{{row}}"),),
+        ),
     ),
 )
