@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -72,9 +73,9 @@ def test_a_cell_that_never_drafts_shows_nothing(comparison: Comparison, monkeypa
 def test_texts_of_misplaced_keys_differ(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a wide span are written one place too far."""
 
-    def misplaced(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
-        span = plan_span(table_BN, lengths_B, width, block_size)
-        shifted = plan_span(table_BN, lengths_B + 1, width, block_size)
+    def misplaced(table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, **more: Any) -> Span:
+        span = plan_span(table_BN, lengths_B, width, block_size, **more)
+        shifted = plan_span(table_BN, lengths_B + 1, width, block_size, **more)
         return span if width == 1 else replace(span, slots_T=shifted.slots_T)
 
     monkeypatch.setattr(prepare_rows, "plan_span", misplaced)
