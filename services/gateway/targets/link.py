@@ -49,7 +49,7 @@ class Link:
         `wanted` tells the models one of which it must serve; none takes any.
         """
         self.entry = entry
-        self.retired = False
+        self._leaves = asyncio.Event()
         self._dial = dial
         self._on_change = on_change
         self._wanted = wanted
@@ -57,6 +57,15 @@ class Link:
         self._failing = False
         self._reached = False
         self._why = NOT_REACHED
+
+    @property
+    def retired(self) -> bool:
+        """It has left the list, and ends when its requests have."""
+        return self._leaves.is_set()
+
+    def retire(self) -> None:
+        """It has left the list."""
+        self._leaves.set()
 
     @property
     def _session(self) -> Session | None:
@@ -181,5 +190,6 @@ class Link:
             self._changed()
 
     async def _retirement(self, session: Session) -> None:
-        while not (self.retired and not session.busy):
+        await self._leaves.wait()
+        while session.busy:
             await asyncio.sleep(0.2)

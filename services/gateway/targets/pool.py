@@ -61,7 +61,7 @@ class Pool:
             entry = pairs.get(key)
             if entry is None or entry.address != self._links[key].entry.address:
                 link = self._links.pop(key)
-                link.retired = True
+                link.retire()
                 self._look(link)
         for key, entry in pairs.items():
             link_there = self._links.get(key)
@@ -165,7 +165,7 @@ class Pool:
         cancelled: as it is retired too, it does not connect again.
         """
         for link in self._tasks.values():
-            link.retired = True
+            link.retire()
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
