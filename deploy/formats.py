@@ -9,12 +9,12 @@ from typing import Any
 
 from deploy.models_page import published, shapes
 from services.common.gguf.file import BITS
-from services.common.model.fields import Fields
-from services.common.model.weight_format import Shape, TensorPart
-from services.common.model.weight_formats import FORMATS, KEY, read_format
+from services.common.model.fields.fields import Fields
+from services.common.model.files.weight_format import Shape, TensorPart
+from services.common.model.files.weight_formats import FORMATS, KEY, read_format
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "use.md"
-MARK = "<!-- Made from services/common/model/weight_formats by python -m deploy.formats -->\n"
+MARK = "<!-- Made from services/common/model/files/weight_formats by python -m deploy.formats -->\n"
 END = "<!-- End of what is made -->\n"
 
 

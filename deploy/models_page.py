@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cluster.settings import ClusterSettings
-from services.common.model.weights import model_shapes
+from services.common.model.weights.weights import model_shapes
 from services.common.preflight import weights
 from services.common.preflight.memory import SIZES, Gpu, Need, memory_problem
 from services.common.preflight.source import Source

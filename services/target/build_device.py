@@ -14,10 +14,10 @@ from services.common.device.numerics import Numerics, numerics_of
 from services.common.kernels.nodes import MOST_NODES
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters.context import open_context
 from services.common.model.drafters.nodes import CANDIDATES
-from services.common.model.states import SequenceStates
+from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.states.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.pair.handoff import HandoffMode

@@ -23,10 +23,10 @@ from services.common.device.noise import gumbel
 from services.common.kernels.prepare_span import seat_block
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_block, load_target
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters.block import DraftBlock
 from services.common.model.drafters.context import BlockContext, load_context
-from services.common.model.rows import Part, Rows
+from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.states.rows import Part, Rows
 from services.common.request.sampling import SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.bench.tree_count import Ranked, chain_accepts, rounds_of, tree_accepts

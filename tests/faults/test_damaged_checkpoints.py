@@ -15,7 +15,7 @@ import pytest
 from services.common.model import ModelError, load_target
 from services.common.model.drafters import read_drafter_spec
 from services.common.model.families import read_target_spec
-from services.common.model.manifest import MANIFEST_FILE
+from services.common.model.files.manifest import MANIFEST_FILE
 from tests.faults.answers import judge
 from tests.faults.conftest import Size
 from tests.support.tiny_checkpoints import write_tiny

@@ -12,8 +12,8 @@ from torch import Tensor
 from services.common.kernels.linear import cuda_products, kernel
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
-from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.normed import Normed
 from tests.bench.gpu.products.wide import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import torch
 
 from services.common.model import load_target
-from services.common.model.states import SequenceStates
+from services.common.model.states.states import SequenceStates
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests, running
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint

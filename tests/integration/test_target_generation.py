@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types

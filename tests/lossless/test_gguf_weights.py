@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from services.common.model.checkpoint import SINGLE_FILE, resolve_folder
 from services.common.model.families import read_target_spec
-from services.common.model.formats import open_checkpoint
-from services.common.model.manifest import write_manifest
-from services.common.model.weights import model_shapes
+from services.common.model.files.checkpoint import SINGLE_FILE, resolve_folder
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.manifest import write_manifest
+from services.common.model.weights.weights import model_shapes
 from tests.lossless.gate import Case, make_specs, run_case, run_gate
 from tests.lossless.pairs import Pair
 from tests.support.tiny_checkpoints import TinyShape, write_tiny

@@ -2,7 +2,7 @@
 
 from tests.mutants.mutation import Mutant
 
-SEEDS = "services.common.model.seeds"
+SEEDS = "services.common.model.states.seeds"
 CELL = "services.common.model.drafters.chain_cell"
 CHAIN = "services.common.model.drafters.chain"
 CONTEXT = "services.common.model.drafters.chain_context"

@@ -5,7 +5,7 @@ from tests.mutants.mutation import Mutant
 
 PLAN = "services.common.kernels.gated_delta.plan"
 BLOCKS = "services.common.kernels.gated_delta.blocks"
-STATES = "services.common.model.states"
+STATES = "services.common.model.states.states"
 
 _DELTA = "tests/kernels/test_gated_delta.py::"
 _HYBRID = "tests/unit/common/model/test_hybrid_states.py::"

@@ -52,7 +52,7 @@ KV_CODES = (
     ),
     Mutant(
         "attention-before-rows-of-eight-bits-adds-in-float32",
-        "services.common.model.cpu",
+        "services.common.model.cpu.cpu",
         "self.wide = isinstance(weights.qkv_FD, Int8Weight)",
         "self.wide = False",
         "tests/unit/common/model/test_whole_layers.py::"

@@ -6,8 +6,8 @@ from tests.mutants.scheduling import MACHINE
 KEEPER = "services.target.cache.keeper"
 POOL = "services.target.cache.snapshots"
 CACHE = "services.target.cache.prefix_cache"
-STATES = "services.common.model.states"
-COPIES = "services.common.model.state_snapshots"
+STATES = "services.common.model.states.states"
+COPIES = "services.common.model.states.state_snapshots"
 RUNNER = "services.target.device.runner"
 
 _POOL = "tests/unit/target/cache/test_snapshots.py::"

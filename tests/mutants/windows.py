@@ -2,7 +2,7 @@
 
 from tests.mutants.mutation import Mutant
 
-CPU = "services.common.model.cpu"
+CPU = "services.common.model.cpu.cpu"
 MASK = "services.common.kernels.span_attention.mask"
 SPAN = "services.common.kernels.span_attention.span"
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 
 Numbers = NDArray[np.float64]
 Packed = tuple[dict[str, Tensor], Numbers]

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 
-from services.common.model.checkpoint import SINGLE_FILE
 from services.common.model.families import read_target_spec
-from services.common.model.manifest import write_manifest
-from services.common.model.weights import model_shapes
+from services.common.model.files.checkpoint import SINGLE_FILE
+from services.common.model.files.manifest import write_manifest
+from services.common.model.weights.weights import model_shapes
 from tests.support.tiny_checkpoints import EOS_ID, TinyShape, write_configs, write_tokenizer
 
 BYTES = 258

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.common.model.checkpoint import SINGLE_FILE
 from services.common.model.drafters import checkpoint_shapes, read_any_spec
 from services.common.model.drafters.spec import DRAFT_TO_TARGET
-from services.common.model.manifest import write_manifest
-from services.common.model.weights import Shapes
+from services.common.model.files.checkpoint import SINGLE_FILE
+from services.common.model.files.manifest import write_manifest
+from services.common.model.weights.weights import Shapes
 from tests.support.tiny_checkpoints import TinyPair, TinyShape, write_tiny
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from services.common.model.checkpoint import SINGLE_FILE
 from services.common.model.drafters import checkpoint_shapes, read_drafter_spec
 from services.common.model.families import read_target_spec
-from services.common.model.manifest import write_manifest
-from services.common.model.weights import Shapes, model_shapes
+from services.common.model.files.checkpoint import SINGLE_FILE
+from services.common.model.files.manifest import write_manifest
+from services.common.model.weights.weights import Shapes, model_shapes
 
 EOS_ID = 0
 MASK_ID = 1

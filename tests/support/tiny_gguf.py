@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 from safetensors.torch import load_file
 
-from services.common.model.checkpoint import SINGLE_FILE
+from services.common.model.files.checkpoint import SINGLE_FILE
 
 _PARTS = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",

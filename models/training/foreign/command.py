@@ -17,7 +17,7 @@ from models.training.foreign.packing import Pattern, pack
 from models.training.foreign.publish import load_published, publish, shape_for
 from models.training.foreign.replay import Answer
 from models.training.settings import MODELS
-from services.common.model.checkpoint import resolve_folder
+from services.common.model.files.checkpoint import resolve_folder
 
 HELD_OUT = MODELS / "smollm2-dflash" / "heldout_prompts.json"
 DRAFTS = 7

@@ -10,11 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.training.network import Rotation, fold, rotate
 from services.common.kernels.rope import Frequencies
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.families import open_family
-from services.common.model.formats import open_checkpoint
+from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.files.formats import open_checkpoint
 from services.common.model.spec import ModelSpec
-from services.common.model.weights import LayerWeights, ModelWeights
+from services.common.model.weights.weights import LayerWeights, ModelWeights
 
 BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Those that take any mask."""

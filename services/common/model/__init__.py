@@ -1,10 +1,10 @@
 """Model shapes, checkpoints and forwards; no requests, no scheduling, no wire."""
 
-from services.common.model.draft_context import DraftContext, NoContext
 from services.common.model.drafters.block import DraftBlock, load_block
 from services.common.model.drafters.chain import DraftChain, load_chain
-from services.common.model.errors import ModelError
+from services.common.model.fields.errors import ModelError
 from services.common.model.spec import ModelSpec
+from services.common.model.states.draft_context import DraftContext, NoContext
 from services.common.model.target import Target, load_target
 
 __all__ = [

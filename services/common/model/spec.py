@@ -6,7 +6,7 @@ A new kind of mixer or feed-forward part gets its own record here and joins the 
 from dataclasses import dataclass
 
 from services.common.kernels.rope import Scaling
-from services.common.model.errors import ModelError
+from services.common.model.fields.errors import ModelError
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
-from services.common.model.cpu import HostBlockAttention, HostStack
-from services.common.model.cpu_hybrid import host_mixer
-from services.common.model.errors import ModelError
-from services.common.model.layers import BlockAttention, KernelStack, kernel_mixer
-from services.common.model.rows import Rows
+from services.common.model.cpu.cpu import HostBlockAttention, HostStack
+from services.common.model.cpu.cpu_hybrid import host_mixer
+from services.common.model.fields.errors import ModelError
+from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.spec import Attention, Beside, Dense, Experts, ModelSpec, Rope, StackSpec
-from services.common.model.states import LayerState, SpanPlan
-from services.common.model.weights import LayerWeights
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.weights.weights import LayerWeights
 
 _HEAD_SIZES = {16, 32, 64, 128}
 """Of keys and of values, for which there are kernels."""

@@ -11,17 +11,17 @@ from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
-from services.common.model.checkpoint import TensorSource, resolve_folder
 from services.common.model.families import open_family
-from services.common.model.formats import open_checkpoint
-from services.common.model.random_weights import RandomCheckpoint
-from services.common.model.rows import Rows
+from services.common.model.files.checkpoint import TensorSource, resolve_folder
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.random_weights import RandomCheckpoint
+from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
-from services.common.model.states import CodedStates, SequenceStates
-from services.common.model.weights import ModelWeights, elements, model_shapes, products
-from services.common.model.whole_layers import with_whole_numbers
-from services.common.model.widened import WidenedCheckpoint
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import CodedStates, SequenceStates
+from services.common.model.weights.weights import ModelWeights, elements, model_shapes, products
+from services.common.model.weights.whole_layers import with_whole_numbers
 
 
 class Target:

@@ -151,7 +151,7 @@ def refuse(model: str, drafter: str = "") -> None:
     Raises:
         ModelError: a place holds no checkpoint; one line.
     """
-    from services.common.model.errors import ModelError
+    from services.common.model.fields.errors import ModelError
 
     for found in problems(Asked(model, drafter), (places,)):
         raise ModelError(found.line)

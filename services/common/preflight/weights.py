@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.common.model.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
 from services.common.model.drafters import (
     ARCHITECTURES,
     check_pair,
@@ -18,12 +17,13 @@ from services.common.model.drafters import (
     speculators,
 )
 from services.common.model.drafters.spec import CHAINS_ON_CPU, DRAFT_TO_TARGET, AnyDrafterSpec, ChainSpec
-from services.common.model.errors import ModelError
 from services.common.model.families import FAMILIES, open_family
-from services.common.model.formats import open_safetensors
+from services.common.model.fields.errors import ModelError
+from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
+from services.common.model.files.formats import open_safetensors
+from services.common.model.files.weight_formats import BESIDE
 from services.common.model.spec import ModelSpec
-from services.common.model.weight_formats import BESIDE
-from services.common.model.weights import elements, model_shapes, table_elements
+from services.common.model.weights.weights import elements, model_shapes, table_elements
 from services.common.preflight.source import Source
 
 DESCRIPTIONS = ("config.json", "generation_config.json", *BESIDE)

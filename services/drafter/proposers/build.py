@@ -6,9 +6,9 @@ import torch
 
 from services.common.kernels.linear.reference import adds_exactly
 from services.common.model import load_block, load_chain
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import read_any_spec
 from services.common.model.drafters.spec import ChainSpec
+from services.common.model.files.checkpoint import resolve_folder
 from services.common.preflight.checks import refuse
 from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer

@@ -10,10 +10,10 @@ from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes, read_nodes
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DraftContext, Target
-from services.common.model.draft_context import Chained
-from services.common.model.rows import Rows
-from services.common.model.seeds import Seeds
-from services.common.model.states import SequenceStates
+from services.common.model.states.draft_context import Chained
+from services.common.model.states.rows import Rows
+from services.common.model.states.seeds import Seeds
+from services.common.model.states.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.device.shapes import RunnerSettings

@@ -19,7 +19,7 @@ from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.read_mailbox import read_mailbox
 from services.common.kernels.span_attention.mask import OPEN, Mask
-from services.common.model.rows import Part, Rows
+from services.common.model.states.rows import Part, Rows
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.synthetic import SyntheticAcceptance

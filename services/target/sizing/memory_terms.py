@@ -17,8 +17,8 @@ from services.common.kernels.argmax_token import columns_at_once
 from services.common.kernels.linear.int8_weight import SCALE_BYTES
 from services.common.model import DraftContext, Target
 from services.common.model.spec import Beside, Delta, Dense, Experts, StackSpec
-from services.common.model.states import SequenceStates
-from services.common.model.weights import table_elements
+from services.common.model.states.states import SequenceStates
+from services.common.model.weights.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.noise_ring import bytes_per_slot
 from services.target.device.shapes import buckets_of, mixed_of, packs_of, shorts_of

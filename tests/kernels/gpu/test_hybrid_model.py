@@ -12,8 +12,8 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
-from services.common.model.rows import Part, Rows
-from services.common.model.states import SequenceStates
+from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import SequenceStates
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import ids_like
@@ -41,7 +41,7 @@ def on_cpu() -> Iterator[None]:
     """The CPU path, under the interpreter too."""
     with (
         mock.patch("services.common.model.stack.on_kernel", return_value=False),
-        mock.patch("services.common.model.states.on_kernel", return_value=False),
+        mock.patch("services.common.model.states.states.on_kernel", return_value=False),
         mock.patch("services.common.model.target.on_kernel", return_value=False),
     ):
         yield

@@ -5,8 +5,8 @@ import torch
 
 from services.common.kernels.linear import kernel, reference
 from services.common.kernels.linear.ends import end_rows
-from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.tiling import Tiling
+from services.common.kernels.normed import Normed
 from tests.kernels.gpu.devices import DTYPES, close, randn
 
 EPS = 1e-6

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.common.model.families import read_target_spec
-from services.common.model.weights import elements, model_shapes
+from services.common.model.weights.weights import elements, model_shapes
 from tests.bench.gpu.exact.rounds import Plan
 from tests.bench.gpu.hybrid import large, rounds
 from tests.bench.gpu.hybrid.table import save

@@ -13,7 +13,7 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftBlock, load_block
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from services.common.pair import attach
 from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner

@@ -24,7 +24,7 @@ from models.training.foreign.writing import Writing, write
 from models.training.settings import Shape
 from services.common.model.drafters import open_drafter
 from services.common.model.families import open_family
-from services.common.model.weights import model_shapes
+from services.common.model.weights.weights import model_shapes
 
 VOCAB, MASK = 96, 5
 CONFIGS: dict[str, dict[str, object]] = {

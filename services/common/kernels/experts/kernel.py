@@ -12,7 +12,7 @@ from torch import Tensor
 
 from services.common.kernels.experts.program import combine_kernel, expert_kernel, route_kernel, sort_kernel
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
-from services.common.kernels.linear.normed import Normed
+from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 
 _LARGEST_CHUNK = 1024

@@ -5,8 +5,8 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
 from services.common.kernels.linear.int8_weight import Int8Weight, Weight
-from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.tile_best import TileBest
+from services.common.kernels.normed import Normed
 
 __all__ = [
     "Normed",

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import gated_by
+from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.sums import root_scale
 

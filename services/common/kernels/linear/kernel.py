@@ -26,11 +26,11 @@ from services.common.kernels.linear.cuda_products import (
     cuda_tiling,
 )
 from services.common.kernels.linear.ends import end_rows
-from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling
 from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.linear.tiling import Tiling, tiling
+from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
 from services.common.kernels.swiglu.kernel import swiglu

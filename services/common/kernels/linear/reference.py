@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import MOST, Weight, quantised_rows
-from services.common.kernels.linear.normed import Normed
+from services.common.kernels.normed import Normed
 from services.common.kernels.rms_norm.reference import add_rms_norm
 from services.common.kernels.swiglu.reference import swiglu
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.kv_codes.kernel import store_halves, store_heads
-from services.common.kernels.linear.normed import Normed
+from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads

@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar, cast
 
 import torch
 
-from services.common.model.checkpoint import CONFIG_FILE, IntegerSource
 from services.common.model.drafters import speculators
 from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.heads import DraftHead
@@ -26,14 +25,15 @@ from services.common.model.drafters.spec import (
     drafter_shapes,
     table_shapes,
 )
-from services.common.model.errors import ModelError
-from services.common.model.fields import Fields
-from services.common.model.formats import open_safetensors
-from services.common.model.random_weights import RandomCheckpoint
-from services.common.model.reading import open_config
+from services.common.model.fields.errors import ModelError
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import CONFIG_FILE, IntegerSource
+from services.common.model.files.formats import open_safetensors
+from services.common.model.files.random_weights import RandomCheckpoint
+from services.common.model.reading.reading import open_config
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import Stack
-from services.common.model.weights import Shapes
+from services.common.model.weights.weights import Shapes
 
 AnySpec = TypeVar("AnySpec", bound=AnyDrafterSpec)
 SKIPPED = ("t2d", "verifier_")

@@ -11,16 +11,16 @@ from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN, Mask
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import block_kind, open_drafter
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import DraftHead
 from services.common.model.drafters.nodes import Candidates
 from services.common.model.drafters.spec import NORM, DrafterSpec, LayerTensors, prefixes, table_shapes
 from services.common.model.drafters.tables import Tables
-from services.common.model.rows import Rows
+from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import Stack, rotation_table
-from services.common.model.weights import read_layer
+from services.common.model.states.rows import Rows
+from services.common.model.weights.weights import read_layer
 
 _MANY_ROWS = 256
 """Of all blocks, from which on the last layer drops those that no draft is read from; fewer were not measured."""

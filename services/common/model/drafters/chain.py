@@ -12,14 +12,14 @@ from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.span_attention import Span
 from services.common.kernels.span_attention.reference import gathered, room_for
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import chain_kind, open_tensors, read_any_spec
 from services.common.model.drafters.chain_cell import ChainParts, chain_cell, visible_bias
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.spec import CHAINS_ON_CPU, ChainSpec, table_shapes
 from services.common.model.drafters.tables import Tables
 from services.common.model.drafters.vocabulary import Vocabulary, read_vocabulary
-from services.common.model.errors import ModelError
+from services.common.model.fields.errors import ModelError
+from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import rotation_table
 
 MOST_STEPS = 64

@@ -15,10 +15,10 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.span_attention.reference import attend
 from services.common.kernels.torchscript import compiled
-from services.common.model.cpu import HostMixer
-from services.common.model.cpu_ffn import host_ffn
+from services.common.model.cpu.cpu import HostMixer
+from services.common.model.cpu.cpu_ffn import host_ffn
 from services.common.model.drafters.spec import ChainSpec
-from services.common.model.weights import AttentionWeights, LayerWeights
+from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,17 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.torchscript import compiled
-from services.common.model.checkpoint import resolve_folder
-from services.common.model.draft_context import Chained
 from services.common.model.drafters import chain_kind, check_pair, checkpoint_shapes, open_tensors
 from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.spec import CHAINS_ON_CPU, EMBED, ChainSpec
-from services.common.model.errors import ModelError
-from services.common.model.rows import Rows
+from services.common.model.fields.errors import ModelError
+from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import rotation_table
-from services.common.model.states import kv_shape
+from services.common.model.states.draft_context import Chained
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import kv_shape
 from services.common.model.target import Target
-from services.common.model.weights import Shapes, elements
+from services.common.model.weights.weights import Shapes, elements
 
 _LOG = logging.getLogger(__name__)
 _LEAST = 6

@@ -17,8 +17,6 @@ from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.kernels.torchscript import compiled
-from services.common.model.checkpoint import resolve_folder
-from services.common.model.draft_context import Chained, DraftContext
 from services.common.model.drafters import check_pair, open_drafter, own_shapes, read_any_spec
 from services.common.model.drafters.chain_context import load_chain_context
 from services.common.model.drafters.spec import (
@@ -30,11 +28,13 @@ from services.common.model.drafters.spec import (
     context_shapes,
     prefixes,
 )
-from services.common.model.rows import Rows
+from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import rotation_table
-from services.common.model.states import kv_shape
+from services.common.model.states.draft_context import Chained, DraftContext
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import kv_shape
 from services.common.model.target import Target
-from services.common.model.weights import elements
+from services.common.model.weights.weights import elements
 
 _LOG = logging.getLogger(__name__)
 

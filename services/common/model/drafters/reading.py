@@ -6,10 +6,10 @@ from types import NoneType
 
 from services.common.kernels.span_attention import Mask
 from services.common.model.drafters.spec import DrafterSpec
-from services.common.model.fields import Fields
-from services.common.model.generation import token_ids
-from services.common.model.known_keys import IGNORED
-from services.common.model.reading import FULL, MOST_LAYERS, SLIDING, finish, read_stack
+from services.common.model.fields.fields import Fields
+from services.common.model.fields.generation import token_ids
+from services.common.model.fields.known_keys import IGNORED
+from services.common.model.reading.reading import FULL, MOST_LAYERS, SLIDING, finish, read_stack
 
 _MOST_BLOCK = 1 << 10
 _MOST_WINDOW = 1 << 22

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import Mask
 from services.common.model.spec import StackSpec
-from services.common.model.weights import LayerWeights, Shapes, layer_shapes
+from services.common.model.weights.weights import LayerWeights, Shapes, layer_shapes
 
 FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
 EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"

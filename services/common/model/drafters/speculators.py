@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from services.common.model.checkpoint import CONFIG_FILE
-from services.common.model.fields import Fields, read_object
+from services.common.model.fields.fields import Fields, read_object
+from services.common.model.files.checkpoint import CONFIG_FILE
 
 TYPE = "speculators_model_type"
 _LAYERS = "transformer_layer_config"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
-from services.common.model.errors import ModelError
+from services.common.model.fields.errors import ModelError
+from services.common.model.files.checkpoint import IntegerSource
 
 
 class Vocabulary:

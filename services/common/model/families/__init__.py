@@ -8,11 +8,11 @@ from typing import Protocol, cast
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.fields import Fields
-from services.common.model.reading import open_config
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.reading import open_config
 from services.common.model.spec import ModelSpec
-from services.common.model.weights import ModelWeights
+from services.common.model.weights.weights import ModelWeights
 
 
 class Family(Protocol):

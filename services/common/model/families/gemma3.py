@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.fields import Fields
-from services.common.model.reading import read_text_of
-from services.common.model.renamed import Renamed
-from services.common.model.sandwich import read_sandwich
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.reading import read_text_of
+from services.common.model.reading.renamed import Renamed
+from services.common.model.reading.sandwich import read_sandwich
 from services.common.model.spec import ModelSpec
-from services.common.model.weights import ModelWeights, read_model
+from services.common.model.weights.weights import ModelWeights, read_model
 
 ARCHITECTURE = "Gemma3ForConditionalGeneration"
 _USUAL = {

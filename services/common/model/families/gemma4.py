@@ -4,13 +4,13 @@ from pathlib import Path
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.fields import Fields
-from services.common.model.reading import read_text_of
-from services.common.model.renamed import Renamed
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.reading import read_text_of
+from services.common.model.reading.renamed import Renamed
+from services.common.model.reading.two_sizes import read_two_sizes
 from services.common.model.spec import ModelSpec
-from services.common.model.two_sizes import read_two_sizes
-from services.common.model.weights import ModelWeights, read_model
+from services.common.model.weights.weights import ModelWeights, read_model
 
 ARCHITECTURE = "Gemma4ForConditionalGeneration"
 _BESIDE = frozenset({

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.fields import Fields
-from services.common.model.reading import FULL, SLIDING, read_causal, refuse_known
-from services.common.model.rope import read_positions
-from services.common.model.sliding import read_kinds, read_ropes, read_window
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.reading import FULL, SLIDING, read_causal, refuse_known
+from services.common.model.reading.rope import read_positions
+from services.common.model.reading.sliding import read_kinds, read_ropes, read_window
 from services.common.model.spec import Attention, Dense, Experts, LayerSpec, ModelSpec, StackSpec
-from services.common.model.weights import ModelWeights, read_model
+from services.common.model.weights.weights import ModelWeights, read_model
 
 ARCHITECTURE = "LagunaForCausalLM"
 _MOST_HEADS = 1 << 12

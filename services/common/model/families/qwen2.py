@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.fields import Fields
-from services.common.model.reading import read_causal, read_stack
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.reading import read_causal, read_stack
 from services.common.model.spec import ModelSpec
-from services.common.model.weights import ModelWeights, read_model
+from services.common.model.weights.weights import ModelWeights, read_model
 
 ARCHITECTURE = "Qwen2ForCausalLM"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.common.model.checkpoint import TensorSource
-from services.common.model.experts import read_experts
-from services.common.model.fields import Fields
-from services.common.model.hybrid import read_hybrid
-from services.common.model.reading import read_causal
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import TensorSource
+from services.common.model.reading.experts import read_experts
+from services.common.model.reading.hybrid import read_hybrid
+from services.common.model.reading.reading import read_causal
 from services.common.model.spec import Delta, ModelSpec
-from services.common.model.weights import ModelWeights, read_model
+from services.common.model.weights.weights import ModelWeights, read_model
 
 ARCHITECTURE = "Qwen3NextForCausalLM"
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from services.common.model.states import SequenceStates
+from services.common.model.states.states import SequenceStates
 from services.target.device.exact.prints import AT_ONCE, Prints
 
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.device.graph import StepGraphs
-from services.common.model.delta_mixer import DeltaMixer
+from services.common.model.gpu.delta_mixer import DeltaMixer
 from services.common.model.spec import Attention
-from services.common.model.states import SequenceStates
+from services.common.model.states.states import SequenceStates
 from tests.bench.gpu.rig import Rig
 from tests.bench.gpu.steps import matrix
 

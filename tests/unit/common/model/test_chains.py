@@ -12,15 +12,15 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import plan_context
 from services.common.model import ModelError, load_chain, load_target
-from services.common.model.draft_context import Chained
 from services.common.model.drafters import KINDS, chain, read_any_spec
 from services.common.model.drafters.chain_context import ChainContext
 from services.common.model.drafters.context import open_context
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.spec import ChainSpec
-from services.common.model.manifest import write_manifest
-from services.common.model.rows import Part, Rows
-from services.common.model.seeds import Seeds
+from services.common.model.files.manifest import write_manifest
+from services.common.model.states.draft_context import Chained
+from services.common.model.states.rows import Part, Rows
+from services.common.model.states.seeds import Seeds
 from tests.support.tiny_chains import CHAINS
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape
 from tests.unit.common.model.pairs import BLOCK_SIZE, forward, ids_like, poisoned, span_at, tables

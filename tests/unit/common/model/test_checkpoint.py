@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError, load_block, load_target
-from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters.context import load_context
-from services.common.model.manifest import MANIFEST_FILE, write_manifest
+from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.files.manifest import MANIFEST_FILE, write_manifest
 from tests.support.tiny_checkpoints import write_tiny
 
 WEIGHTS = "model.safetensors"

@@ -13,7 +13,7 @@ from services.common.model.drafters import KINDS, read_drafter_spec
 from services.common.model.drafters.block import DraftBlock
 from services.common.model.drafters.context import BlockContext, load_context
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape, write_configs, write_tiny
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, ids_like, span_at, tables
 from tests.unit.common.model.plain_kinds import PLAIN

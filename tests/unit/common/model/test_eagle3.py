@@ -12,7 +12,7 @@ from services.common.model import ModelError, load_chain, load_target
 from services.common.model.drafters import read_any_spec
 from services.common.model.drafters.context import open_context
 from services.common.model.drafters.eagle3.reading import Eagle3Spec
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_chains import write_eagle3
 from tests.unit.common.model.plain_chains import PlainEagle3
 from tests.unit.common.model.test_chains import COUNT, SHAPE, Written, changed

@@ -10,7 +10,7 @@ import pytest
 from services.common.model import ModelError, ModelSpec, families
 from services.common.model.families import FAMILIES, Family, open_family, read_target_spec
 from services.common.model.spec import Attention, Dense, LayerSpec, Rope
-from services.common.model.weights import elements, layer_shapes, model_shapes
+from services.common.model.weights.weights import elements, layer_shapes, model_shapes
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=16, rope=Rope(10000.0))

@@ -8,7 +8,7 @@ import pytest
 
 from services.common.model import ModelError, load_target
 from services.common.model.families import read_target_spec
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_checkpoints import write_tiny
 
 

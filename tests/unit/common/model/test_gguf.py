@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from services.common.gguf.file import read_gguf
 from services.common.model import ModelError, load_target
-from services.common.model.checkpoint import SINGLE_FILE, resolve_folder
 from services.common.model.families import read_target_spec
-from services.common.model.formats import open_checkpoint
-from services.common.model.weights import model_shapes
+from services.common.model.files.checkpoint import SINGLE_FILE, resolve_folder
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.weights.weights import model_shapes
 from services.common.preflight.checks import refuse
 from services.common.preflight.source import Source
 from tests.lossless.oracle import Oracle
@@ -35,7 +35,7 @@ WIDE = TinyShape(hidden=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own; matrices are widened in several pieces, the last of them smaller."""
-    monkeypatch.setattr("services.common.model.gguf._PIECE", 9000)
+    monkeypatch.setattr("services.common.model.files.gguf._PIECE", 9000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

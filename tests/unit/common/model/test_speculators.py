@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError
 from services.common.model.drafters import read_drafter_spec
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair
 from tests.unit.common.model.plain_kinds import PLAIN
 from tests.unit.common.model.test_drafter_kinds import ANCHORS, SHAPE, Served, made

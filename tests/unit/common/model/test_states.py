@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from services.common.model import Target, load_target
-from services.common.model.states import SequenceStates
+from services.common.model.states.states import SequenceStates
 from tests.support.tiny_checkpoints import write_tiny
 
 BLOCKS, BLOCK_SIZE = 9, 4

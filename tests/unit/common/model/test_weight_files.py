@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from services.common.model import ModelError, load_target
-from services.common.model.formats import open_checkpoint
-from services.common.model.manifest import write_manifest
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.manifest import write_manifest
 from services.common.preflight.checks import Asked, configurations, places, problems, tensors
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny

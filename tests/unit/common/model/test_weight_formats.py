@@ -14,15 +14,16 @@ from compressed_tensors.quantization import QuantizationScheme
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from services.common.model import ModelError, load_target, widen
-from services.common.model.checkpoint import Checkpoint
+from services.common.model import ModelError, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.families import read_target_spec
-from services.common.model.formats import open_checkpoint
-from services.common.model.manifest import write_manifest
-from services.common.model.weight_formats import FORMATS, folder_format
-from services.common.model.weights import model_shapes
-from services.common.model.widened import WidenedCheckpoint
+from services.common.model.files import widen
+from services.common.model.files.checkpoint import Checkpoint
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.manifest import write_manifest
+from services.common.model.files.weight_formats import FORMATS, folder_format
+from services.common.model.files.widened import WidenedCheckpoint
+from services.common.model.weights.weights import model_shapes
 from tests.support.packed_checkpoints import LAYOUTS, bfloat16_once, pack_checkpoint, packable
 from tests.support.tiny_checkpoints import HYBRIDS, TinyShape, write_tiny
 
@@ -313,7 +314,7 @@ def test_headers_alone_give_shapes(tmp_path: Path) -> None:
 
 
 def test_a_format_is_one_file() -> None:
-    folder = Path(__file__).parents[4] / "services" / "common" / "model" / "weight_formats"
+    folder = Path(__file__).parents[4] / "services" / "common" / "model" / "files" / "weight_formats"
     assert {path.stem for path in folder.glob("[!_]*.py")} == {method.replace("-", "_") for method in FORMATS}
     assert {layout.config["quant_method"] for layout in LAYOUTS.values()} == set(FORMATS)
     assert list(packable({"model.embed_tokens.weight": torch.zeros(2, 2), f"{UP}.weight": torch.zeros(2, 2)})) == [UP]

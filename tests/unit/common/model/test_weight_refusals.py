@@ -8,7 +8,7 @@ import pytest
 
 from services.common.model import ModelError
 from services.common.model.families import read_target_spec
-from services.common.model.weight_formats import refusal
+from services.common.model.files.weight_formats import refusal
 from tests.support.packed_checkpoints import LAYOUTS
 from tests.support.tiny_checkpoints import write_tiny
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from services.common.model.errors import ModelError
-from services.common.model.fields import read_object
+from services.common.model.fields.errors import ModelError
+from services.common.model.fields.fields import read_object
 from services.common.request.errors import PacelineError
 from services.gateway.prompts.chat_renderer import ENVIRONMENT
 from services.gateway.prompts.tokenizer import Tokenizer, TokenizerError, load_tokenizer

@@ -4,7 +4,7 @@ import pytest
 from torch import Tensor
 
 from services.common.model import Target
-from services.common.model.states import SequenceStates
+from services.common.model.states.states import SequenceStates
 from services.common.pair import attach
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial

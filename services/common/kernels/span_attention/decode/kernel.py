@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import TensorMap, compiles
-from services.common.kernels.linear.normed import Normed
+from services.common.kernels.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.decode.source import Shape, program_of

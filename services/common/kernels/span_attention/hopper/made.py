@@ -11,7 +11,7 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.linear.kernel import engine_of
-from services.common.kernels.linear.normed import Normed
+from services.common.kernels.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.hopper import tiles_fit
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_tiles

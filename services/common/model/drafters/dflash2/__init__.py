@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.dflash2.selector import SelectorHead
 from services.common.model.drafters.dflash2.stack import ConvWeights, conv_stack
 from services.common.model.drafters.reading import finish_block, read_block
 from services.common.model.drafters.spec import DrafterSpec, LayerTensors, prefixes
-from services.common.model.fields import Fields
-from services.common.model.known_keys import NEUTRAL_DFLASH
+from services.common.model.fields.fields import Fields
+from services.common.model.fields.known_keys import NEUTRAL_DFLASH
+from services.common.model.files.checkpoint import IntegerSource
 from services.common.model.stack import Stack
-from services.common.model.weights import Shapes
+from services.common.model.weights.weights import Shapes
 
 ARCHITECTURES = ("DFlash2DraftModel",)
 REFUSED: dict[str, str] = {}

@@ -18,15 +18,15 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rms_norm.reference import rms_norm as host_norm
 from services.common.kernels.rope import Rotation
-from services.common.model.cpu import HostBlockAttention, HostStack, Places
-from services.common.model.cpu_ffn import HostSwiGlu
+from services.common.model.cpu.cpu import HostBlockAttention, HostStack, Places
+from services.common.model.cpu.cpu_ffn import HostSwiGlu
 from services.common.model.drafters.spec import LayerTensors
-from services.common.model.layers import BlockAttention
-from services.common.model.rows import Rows
+from services.common.model.gpu.layers import BlockAttention
 from services.common.model.spec import StackSpec
 from services.common.model.stack import Stack
-from services.common.model.states import LayerState, SpanPlan
-from services.common.model.weights import LayerWeights
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.weights.weights import LayerWeights
 
 
 @dataclass(frozen=True)

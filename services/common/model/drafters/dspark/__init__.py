@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import torch
 
-from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.dspark.markov import MarkovHead
 from services.common.model.drafters.heads import ArgmaxHead, DraftHead
 from services.common.model.drafters.reading import finish_block, read_block
 from services.common.model.drafters.spec import DrafterSpec, LayerTensors
 from services.common.model.drafters.vocabulary import read_vocabulary
-from services.common.model.fields import Fields
-from services.common.model.reading import SLIDING
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import IntegerSource
+from services.common.model.reading.reading import SLIDING
 from services.common.model.stack import Stack, draft_stack
-from services.common.model.weights import Shapes
+from services.common.model.weights.weights import Shapes
 
 ARCHITECTURES = ("Qwen3DSparkModel", "DSparkDraftModel")
 REFUSED: dict[str, str] = {}

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import rms_norm
-from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.eagle3.reading import DEEPSPEC, EAGLE, REFUSED, Eagle3Spec, read_spec, translated
 from services.common.model.drafters.spec import EMBED, FC, HEAD, NORM, ChainSpec
-from services.common.model.weights import Shapes, layer_shapes, read_layer
+from services.common.model.files.checkpoint import IntegerSource
+from services.common.model.weights.weights import Shapes, layer_shapes, read_layer
 
 __all__ = [
     "ARCHITECTURES",

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.common.model.checkpoint import CONFIG_FILE
 from services.common.model.drafters.spec import ChainSpec
 from services.common.model.drafters.speculators import TYPE
-from services.common.model.fields import Fields, read_object
-from services.common.model.known_keys import IGNORED
-from services.common.model.reading import MOST_LAYERS, finish, read_stack
+from services.common.model.fields.fields import Fields, read_object
+from services.common.model.fields.known_keys import IGNORED
+from services.common.model.files.checkpoint import CONFIG_FILE
+from services.common.model.reading.reading import MOST_LAYERS, finish, read_stack
 
 _LOG = logging.getLogger(__name__)
 EAGLE, DEEPSPEC, LIBRARY = "LlamaForCausalLMEagle3", "Qwen3Eagle3Model", "Eagle3Speculator"

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import rms_norm
-from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.chain_cell import ChainParts, Whole
 from services.common.model.drafters.spec import ChainSpec
-from services.common.model.errors import ModelError
-from services.common.model.fields import Fields
-from services.common.model.hybrid import read_hybrid
-from services.common.model.part import PartOf
+from services.common.model.fields.errors import ModelError
+from services.common.model.fields.fields import Fields
+from services.common.model.files.checkpoint import IntegerSource
+from services.common.model.files.weight_formats import KEY
+from services.common.model.reading.hybrid import read_hybrid
+from services.common.model.reading.part import PartOf
 from services.common.model.spec import LayerSpec
-from services.common.model.weight_formats import KEY
-from services.common.model.weights import Shapes, layer_shapes, read_layer
+from services.common.model.weights.weights import Shapes, layer_shapes, read_layer
 
 ARCHITECTURES = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
 _EXPERTS = "a drafting head with experts is not supported: take a DFlash drafter, or n-gram drafts"

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError, Target, load_target
 from services.common.model.families import read_target_spec
-from services.common.model.manifest import write_manifest
+from services.common.model.files.manifest import write_manifest
 from services.common.model.spec import Delta, Dense, Experts
-from services.common.model.weights import elements, model_shapes
+from services.common.model.weights.weights import elements, model_shapes
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import EXPERTS, SHARED, TinyShape, write_tiny
 from tests.unit.common.model.families.parity import deviation

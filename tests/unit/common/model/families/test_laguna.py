@@ -11,7 +11,7 @@ from services.common.kernels.rope import Yarn
 from services.common.model import ModelError, load_target
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Dense, Experts, ModelSpec, Rope
-from services.common.model.weights import elements, model_shapes
+from services.common.model.weights.weights import elements, model_shapes
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.families.parity import deviation
 

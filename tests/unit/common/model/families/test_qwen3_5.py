@@ -10,7 +10,7 @@ import torch
 from services.common.model import ModelError, load_target
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Attention, Delta
-from services.common.model.weights import elements, model_shapes
+from services.common.model.weights.weights import elements, model_shapes
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.families.parity import deviation
 from tests.unit.common.model.pairs import forward, ids_like, poisoned_states, span_at, tables
@@ -112,7 +112,10 @@ def test_what_is_not_implemented_is_refused(change: dict[str, Any], named: str, 
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"text_config": None}, "text_config"), ({"quantization_config": {"bits": 8}}, "quantization_config")],
+    [
+        ({"text_config": None}, "text_config"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config.quant_method"),
+    ],
 )
 def test_what_is_not_implemented_beside_the_text_is_refused(change: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"config\.json: {named}:"):

@@ -1,0 +1,1 @@
+"""A stack as TorchScript runs it on a CPU."""

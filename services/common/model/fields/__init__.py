@@ -1,0 +1,1 @@
+"""Keys of a configuration: read by type, refused by name."""

@@ -1,0 +1,1 @@
+"""A checkpoint's files: folders, GGUF, packed weights, and the numbers that they mean."""

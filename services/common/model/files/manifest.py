@@ -1,0 +1,60 @@
+"""The sha256 manifest of a checkpoint folder, in the format of `sha256sum`."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from services.common.model.fields.errors import ModelError
+from services.common.serving.files import read_regular
+
+MANIFEST_FILE = "manifest.sha256"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](\S.*)")
+
+
+def verify_manifest(folder: Path, required: Iterable[str]) -> str | None:
+    """Check every listed file and return the manifest's own digest; None when the folder has no manifest.
+
+    Raises:
+        ModelError: a line is malformed, a file differs or is missing, or a required file is not listed.
+    """
+    path = folder / MANIFEST_FILE
+    if not path.exists():
+        return None
+    listed = _parse(path)
+    for name in required:
+        if name not in listed:
+            raise ModelError(f"{path}: {name} is not listed")
+    for name, expected in listed.items():
+        file = folder / name
+        if not file.is_file():
+            raise ModelError(f"{file}: listed in {MANIFEST_FILE} but missing")
+        if _digest(file) != expected:
+            raise ModelError(f"{file}: sha256 differs from {MANIFEST_FILE}")
+    return _digest(path)
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the manifest over all files of the folder."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST_FILE)
+    lines = [f"{_digest(path)}  {path.name}\n" for path in files]
+    (folder / MANIFEST_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def _parse(path: Path) -> dict[str, str]:
+    listed: dict[str, str] = {}
+    try:
+        text = read_regular(path).decode()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None or "/" in match[2] or match[2] in {".", ".."}:
+            raise ModelError(f"{path}: line {number} is not 'sha256  file'")
+        listed[match[2]] = match[1]
+    return listed
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""A stack as launches of kernels."""

@@ -1,0 +1,188 @@
+"""The blocks that targets and drafters share, by kernels: a mixer, a feed-forward part and the residual stream."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.embedding import embedding
+from services.common.kernels.linear import Normed, linear_added, linear_gates
+from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.rms_norm import rms_norm
+from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention import attend_block, attend_span
+from services.common.kernels.span_attention.projected import attend_projected
+from services.common.kernels.store_qkv import project_qkv
+from services.common.model.gpu.delta_mixer import DeltaMixer
+from services.common.model.gpu.ffn import kernel_ffn
+from services.common.model.spec import StackSpec
+from services.common.model.states.rows import Rows
+from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.weights.delta_weights import DeltaWeights
+from services.common.model.weights.weights import AttentionWeights, LayerWeights
+
+
+class Mixer(Protocol):
+    """Mixes the rows of each sequence with its past."""
+
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
+        """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them.
+
+        `plans` are those of recurrent layers, one for each span.
+        """
+        ...
+
+
+class Ffn(Protocol):
+    """The part of a block that sees one row at a time."""
+
+    def __call__(
+        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor, live_T: Tensor | None
+    ) -> tuple[Normed, Tensor]:
+        """Add to the stream; return the next norm and the new stream. Do not read the stream handed in afterwards.
+
+        `live_T` says which rows are no padding; None where no part of the stack asks.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SpanAttention:
+    """A target's attention: rows store their keys and values and attend causally; a product may gate them then."""
+
+    weights: AttentionWeights
+    spec: StackSpec
+
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
+        """`state` is paged K/V [2, N, S, Hkv, Dh], of codes with their exponents."""
+        kv_2NSHD, exponents_2NSH = state[0], state[1] if len(state) > 1 else None
+        mixed_TF = None if len(state) > 1 else self._at_once(normed, rows, rotation, kv_2NSHD)
+        if mixed_TF is None:
+            q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec, exponents_2NSH)
+            mixed_TF = torch.empty_like(q_THD).flatten(1)
+            for (span, q_BWHD), (_, room_BWF) in zip(rows.split(q_THD), rows.split(mixed_TF), strict=True):
+                attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
+        if self.weights.gate_FD is None:
+            return mixed_TF
+        return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
+
+    def _at_once(self, normed: Normed, rows: Rows, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
+        """Return the mixed rows where one kernel takes them from the product to their end."""
+        if len(rows.parts) > 1:
+            return None
+        own, spec, span = self.weights, self.spec, rows.parts[0].span
+        return attend_projected(
+            normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
+        )
+
+
+@dataclass(frozen=True)
+class BlockAttention:
+    """A drafter's: rows attend to the context and to one another by one of their views, and leave nothing behind."""
+
+    weights: AttentionWeights
+    spec: StackSpec
+    view: int
+
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
+        """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
+        (part,), (kv_2NSHD,) = rows.parts, state
+        size = kv_2NSHD.shape[3:]
+        own_2T1HD = normed.rows_TD.new_empty((2, part.count, 1, *size))
+        q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows, self.spec)
+        shape = part.span.positions_BW.shape
+        k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
+        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, kv_2NSHD, rows.views[self.view]).flatten(0, 1)
+
+
+def _projected(
+    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, rows: Rows, spec: StackSpec,
+    exponents_2NSH: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the queries [T, Hq, Dh]; keys and values go to their slots."""
+    qkv_FD, norm_HD, eps, offset = weights.qkv_FD, weights.head_norm_HD, spec.norm_eps, spec.norm_offset
+    return project_qkv(
+        normed, qkv_FD, norm_HD, rotation, kv_2NSHD, rows.slots_T, eps, weights.bias_F, offset, exponents_2NSH
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block between two norms of the stream."""
+
+    mixer: Mixer
+    o_DF: Weight
+    post_norm_D: Tensor
+    ffn: Ffn
+
+
+def kernel_mixer(layer: LayerWeights, spec: StackSpec) -> Mixer:
+    """Return the mixer of a target's layer."""
+    if isinstance(layer.mixer, DeltaWeights):
+        assert spec.delta is not None, "weights of a recurrent layer go with its record"
+        return DeltaMixer(layer.mixer, spec.delta, spec.norm_eps)
+    return SpanAttention(layer.mixer, spec)
+
+
+class KernelStack:
+    """Blocks over one residual stream."""
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        layers: Sequence[LayerWeights],
+        norm_D: Tensor,
+        mixers: Sequence[Mixer],
+    ) -> None:
+        """`mixers` are those of the layers."""
+        self._eps, self._offset, self._embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
+        self._layers = [
+            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, kernel_ffn(layer.ffn, record.ffn, spec))
+            for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
+        ]
+        self._routes = spec.routes
+        self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
+
+    def __call__(
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
+        taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As `Stack`, of one group of attention."""
+        (rotation,) = rotations
+        stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
+        normed = Normed(self._norm(stream_TD, self._norms[0]))
+        live_T = rows.live_T if self._routes else None
+        tapped: dict[int, Tensor] = {}
+        last = len(self._layers) - 1
+        squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
+        for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
+            mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
+            if index == last and last not in taps:
+                mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
+                squares_NT = squares_NT[:, : len(stream_TD)]
+                live_T = None if live_T is None else rows.last(live_T[:, None]).flatten()
+            # A tapped stream is read again at the end.
+            keep = index - 1 in tapped
+            normed, stream_TD = linear_added(
+                mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset, squares_NT[2 * index]
+            )
+            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1], live_T)
+            if index in taps:
+                tapped[index] = stream_TD
+        hidden_ED = self._norm(stream_TD, self._norms[-1])
+        if not taps:
+            return hidden_ED, hidden_ED.new_empty((len(ids_T), 0))
+        if last in taps:
+            tapped[last], hidden_ED = hidden_ED, rows.last(hidden_ED)
+        return hidden_ED, torch.cat([tapped[index] for index in taps], -1)
+
+    def _norm(self, stream_TD: Tensor, weight_D: Tensor) -> Tensor:
+        return rms_norm(stream_TD, weight_D, self._eps, self._offset)

@@ -1,0 +1,208 @@
+"""The state that sequences keep in a model, by kind of layer.
+
+Attention keeps keys and values in blocks of tokens; a recurrent layer keeps a state and its latest rows in a slot.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan, next_folded, plan_blocks, ring_rows
+from services.common.kernels.kv_codes.reference import powers_are_exact
+from services.common.model.spec import Attention, Delta, StackSpec
+from services.common.model.states.rows import Part, Rows
+from services.common.model.states.state_snapshots import StateSnapshots
+from services.common.model.weights.delta_weights import state_type
+
+LayerState = list[Tensor]
+"""Paged K/V [2, N, S, Hkv, Dh], of codes with exponents [2, N, S, Hkv].
+
+Of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C].
+"""
+SpanPlan = BlockPlan | DeltaSpan
+"""Where recurrent layers find and fold the rows of a span: on a CPU, and for kernels."""
+
+
+def kv_shape(spec: StackSpec, blocks: int, block_size: int, attention: Attention | None = None) -> tuple[int, ...]:
+    """Return the shape [L, 2, N, S, Hkv, Dh] of paged K/V for the layers of a group, the only one if none is named."""
+    own = spec.attention if attention is None else attention
+    count = sum(layer.mixer == own for layer in spec.layers)
+    return count, 2, blocks, block_size, own.kv_heads, own.head_dim
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes of states: fixed, per slot, per token held, and per snapshot."""
+
+    fixed: int
+    per_slot: int
+    per_token: int
+    per_snapshot: int
+
+
+class SequenceStates:
+    """The states of all sequences of a target: paged K/V under the block ids of the requests' tables, others by slot.
+
+    Rows are written at absolute positions and only lengths move, so the next rows overwrite rejected ones.
+    """
+
+    coded = False
+    """Whether K/V are codes of eight bits (`kv_codes`)."""
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        slots: int = 1,
+        width: int = 1,
+        snapshots: int = 0,
+    ) -> None:
+        """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's.
+
+        Recurrent states have places for so many `snapshots`. `paged` are keys and values [L, 2, N, S, Hkv, Dh] of each
+        group of attention, of codes with their exponents, under the same block ids.
+        """
+        assert not self.coded or powers_are_exact(), "this machine's powers of two are not exact"
+        groups = {own: self._new_paged(kv_shape(spec, blocks, block_size, own), dtype, device) for own in spec.groups}
+        self.paged = [tensor for own in groups.values() for tensor in own]
+        self._recurrent = None
+        if spec.delta is not None:
+            self._recurrent = RecurrentStates(spec, spec.delta, dtype, device, slots, width, snapshots)
+        kept = iter(self._recurrent.layers if self._recurrent else ())
+        paged = {own: zip(*tensors, strict=True) for own, tensors in groups.items()}
+        self.layers: list[LayerState] = [
+            [*next(paged[layer.mixer])] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
+        ]
+
+    def _new_paged(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+        """Return K/V of a shape, or codes and their exponents."""
+        kinds = {shape: torch.int8, shape[:-1]: torch.int8} if self.coded else {shape: dtype}
+        return [torch.zeros(each, dtype=kind, device=device) for each, kind in kinds.items()]
+
+    @staticmethod
+    def sizes(spec: StackSpec, itemsize: int, width: int = 1, coded: bool = False) -> StateBytes:
+        """Return the bytes that the states of a spec take; the pad slot's do not grow."""
+        shapes = [kv_shape(spec, 1, 1, own) for own in spec.groups]
+        token = sum(prod(shape) + prod(shape[:-1]) if coded else prod(shape) * itemsize for shape in shapes)
+        slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
+        snapshot = 0 if spec.delta is None else StateSnapshots.sizes(spec.count(Delta), spec.delta, itemsize)
+        return StateBytes(slot, slot, token, snapshot)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that a step reads or writes, for signatures and for poisoning."""
+        return [*self.paged, *self.recurrent]
+
+    @property
+    def recurrent(self) -> list[Tensor]:
+        """Those of recurrent layers: their states and rings, and how much each slot has folded; none without them."""
+        return self._recurrent.tensors if self._recurrent else []
+
+    @property
+    def grid(self) -> int:
+        """Positions of a block that recurrent states hold whole or not at all; 0 without such layers."""
+        return BLOCK if self._recurrent else 0
+
+    def reset(self, slot: int) -> None:
+        """A slot gets another request: recurrent states begin anew. A request finds K/V by its block table alone."""
+        if self._recurrent:
+            self._recurrent.reset(slot)
+
+    def save(self, slot: int, place: int, folded: int) -> None:
+        """Copy the recurrent states of a slot, which hold so many tokens, to a place for snapshots."""
+        if self._recurrent:
+            self._recurrent.save(slot, place, folded)
+
+    def resume(self, slot: int, place: int, folded: int) -> None:
+        """A slot gets another request, which goes on after so many tokens from the snapshot at that place."""
+        if self._recurrent:
+            self._recurrent.resume(slot, place, folded)
+
+    def plans(self, rows: Rows) -> Sequence[SpanPlan]:
+        """Return where recurrent layers find and fold the rows of each span; none without such layers."""
+        return self._recurrent.plans(rows) if self._recurrent else ()
+
+    def fold(self, plans: Sequence[SpanPlan]) -> None:
+        """Note what the states hold now; all layers have run by these plans."""
+        if self._recurrent:
+            self._recurrent.fold(plans)
+
+    def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
+        """Slots [B] have grown by counts [B] tokens. Does nothing: rows stay in place until their block is full."""
+
+
+class CodedStates(SequenceStates):
+    """States whose keys and values are codes."""
+
+    coded = True
+
+
+class RecurrentStates:
+    """One state and one ring of rows for each slot and recurrent layer, and one number for each slot.
+
+    `folded_S` are the positions that a slot's states hold, always whole blocks; a ring holds the rows since, and before
+    them those that the convolution needs, at their position modulo R.
+    """
+
+    def __init__(
+        self, spec: StackSpec, delta: Delta, dtype: torch.dtype, device: torch.device, slots: int, width: int,
+        snapshots: int,
+    ) -> None:  # fmt: skip
+        layers, self._taps, self._ring = spec.count(Delta), delta.taps, ring_rows(width, delta.taps)
+        state, ring = (layers, slots, *_state_shape(delta)), (layers, slots, self._ring, delta.kept)
+        self._states_LSHKV = torch.zeros(state, dtype=state_type(dtype), device=device)
+        self._rings_LSRC = torch.zeros(ring, dtype=dtype, device=device)
+        self._folded_S = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.snapshots = StateSnapshots(self._states_LSHKV, self._rings_LSRC, delta.taps, snapshots)
+        self.layers = [list(pair) for pair in zip(self._states_LSHKV.unbind(), self._rings_LSRC.unbind(), strict=True)]
+
+    @staticmethod
+    def slot_bytes(spec: StackSpec, delta: Delta, itemsize: int, width: int) -> int:
+        """Return the bytes of a slot in all layers."""
+        state = prod(_state_shape(delta)) * max(4, itemsize)
+        return spec.count(Delta) * (state + ring_rows(width, delta.taps) * delta.kept * itemsize) + 8
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Those that steps read and write, hence no snapshots."""
+        return [self._states_LSHKV, self._rings_LSRC, self._folded_S]
+
+    def reset(self, slot: int) -> None:
+        """Nothing is folded: state and ring are not read until they have been written."""
+        self._folded_S[slot].zero_()
+
+    def save(self, slot: int, place: int, folded: int) -> None:
+        """As `SequenceStates.save`."""
+        self.snapshots.save(slot, place, folded)
+
+    def resume(self, slot: int, place: int, folded: int) -> None:
+        """What is not copied is not read, as after `reset`."""
+        self.snapshots.restore(slot, place, folded)
+        self._folded_S[slot].fill_(folded)
+
+    def plans(self, rows: Rows) -> Sequence[SpanPlan]:
+        """One plan for each span; kernels read theirs on the device."""
+        make = DeltaSpan if on_kernel(self._folded_S) else plan_blocks
+        return [self._plan(part, make) for part in rows.parts]
+
+    def _plan(self, part: Part, make: Callable[..., SpanPlan]) -> SpanPlan:
+        slots_B = part.rows_B.long()
+        folded_B = self._folded_S.index_select(0, slots_B)
+        return make(slots_B, part.span.lengths_B, folded_B, part.valid_B, part.span.width, self._ring, self._taps)
+
+    def fold(self, plans: Sequence[SpanPlan]) -> None:
+        """Only after all layers: each reads what the slot had folded before."""
+        for plan in plans:
+            folded_B = next_folded(plan) if isinstance(plan, DeltaSpan) else plan.folded_B
+            self._folded_S.index_copy_(0, plan.slots_B, folded_B)
+
+
+def _state_shape(delta: Delta) -> tuple[int, ...]:
+    return delta.v_heads, delta.k_dim, delta.v_dim

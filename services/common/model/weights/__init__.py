@@ -1,0 +1,1 @@
+"""A checkpoint's tensors in the form that layers read."""
