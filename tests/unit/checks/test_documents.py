@@ -248,3 +248,8 @@ def test_no_sentence_of_a_docstring_has_more_than_two_numbers(folder: str) -> No
     for path in (ROOT / folder).rglob("*.py"):
         if not GENERATED & set(path.relative_to(ROOT).parts):
             assert [sentence for text in docstrings(path) for sentence in overloaded(text)] == [], named(path)
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs/adr").glob("0*.md")]
+    assert len(set(numbers)) == len(numbers)
