@@ -90,6 +90,7 @@ def test_every_command_fits_into_its_time_by_what_was_saved() -> None:
         assert sum(seconds_of(leg, rows) for leg in legs) < LIMIT_S, choice
         assert "which fits" in told(legs, rows)
     assert "does not fit" in told(plan(Choice("64,128")), rows)
+    assert saved_rows(RESULTS, "qwen3-8b") != rows == saved_rows(RESULTS, "qwen3-14b")
 
 
 @pytest.mark.parametrize("group", ["0", "8,", "8;32", "129"])

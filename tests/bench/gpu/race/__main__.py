@@ -40,7 +40,7 @@ def main() -> int:
     for group in [chosen.group] if chosen.group else GROUPS:
         legs = plan(_choice(group, chosen, scale))
         if chosen.plan:
-            print(f"group {group}\n{told(legs, saved_rows(RESULTS))}")
+            print(f"group {group}\n{told(legs, saved_rows(RESULTS, chosen.shape))}")
             continue
         sides: dict[str, Side] = {
             PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, ["--prefer", chosen.prefer])),

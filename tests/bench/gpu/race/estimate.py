@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu.race.plan import LEAD_S, PACELINE, Job, Leg, repeats_of
+from tests.bench.race import FIRST_SHAPE, shape_of
 
 Row = dict[str, Any]
 STARTS = {PACELINE: 100.0, "vllm": 120.0}
@@ -18,11 +19,15 @@ WARM_UP = {PACELINE: 8, "vllm": 16}
 LIMIT_S = 590.0
 
 
-def saved_rows(folder: Path) -> list[Row]:
-    """Rows of all saved races that tell the speed of a whole load, the latest file first."""
+def saved_rows(folder: Path, shape: str = FIRST_SHAPE) -> list[Row]:
+    """Rows of all saved races of a shape that tell the speed of a whole load, the latest file first.
+
+    Of a shape that was never raced, those of the first one.
+    """
     files = sorted(folder.glob("*race_*.json"), key=lambda file: file.name[-15:], reverse=True)
     rows = [row for file in files for row in json.loads(file.read_text())["rows"]]
-    return [row for row in rows if row.get("whole_tok_s") and row.get("prompts_s")]
+    told = [row for row in rows if row.get("whole_tok_s") and row.get("prompts_s")]
+    return [row for row in told if shape_of(row) == shape] or [row for row in told if shape_of(row) == FIRST_SHAPE]
 
 
 def seconds_of(leg: Leg, rows: Sequence[Row]) -> float:

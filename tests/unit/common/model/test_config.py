@@ -121,7 +121,7 @@ def test_a_drafter_that_asks_for_more_is_refused(change: dict[str, Any], named: 
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"use_sliding_window": True}, "use_sliding_window"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config.quant_method"),
         ({"num_experts": 8}, "num_experts"),
         ({"head_dim": 15}, "head_dim"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),

@@ -121,10 +121,10 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
     ("layout", "sentence"),
     [
         ({"architectures": ["DFlashLagunaForCausalLM"]}, "architectures: DFlashLaguna.*gated attention.*n-gram drafts"),
-        ({"speculators_model_type": "eagle3"}, "speculators_model_type: 'eagle3' is not supported, only .*dspark"),
+        ({"speculators_model_type": "medusa"}, "speculators_model_type: 'medusa' is not supported, only .*dspark"),
         (
             {"architectures": [["DFlash2DraftModel"], "Eagle3LlamaForCausalLM"]},
-            "architectures: .* only .'DFlash2DraftModel', 'DFlashDraftModel', 'DSparkDraftModel', 'Qwen3DSparkModel'.$",
+            "architectures: .* only .'DFlash2DraftModel', .*, 'LlamaForCausalLMEagle3', 'Qwen3DSparkModel'",
         ),
     ],
 )
