@@ -30,6 +30,7 @@ BY_THE_CLOCK = {
     "metrics",
     "StateMeter.follow",
     "Heartbeat.watch",
+    "_Clock._run",
     "observe_loop_lag",
     "keep_health",
     "Link._retirement",

@@ -1,6 +1,6 @@
 """Plain values of a round: the scheduler's plan, the runner's outcomes, and the progress of requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from services.common.request.sampling import FinishReason
@@ -72,6 +72,9 @@ class Plan:
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
     `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
     tokens together, those of rounds in flight left out.
+
+    `empty` means that there is nothing to compute: the scheduler then leaves all else to a later plan. `speculative`
+    means that the drafter is asked; a plain round does not visit it.
     """
 
     number: int
@@ -85,16 +88,13 @@ class Plan:
     saves: tuple[Save, ...] = ()
     behind_prompts: bool = False
     context: int = 0
+    empty: bool = field(init=False)
+    speculative: bool = field(init=False)
 
-    @property
-    def empty(self) -> bool:
-        """True when there is nothing to compute. The scheduler then leaves all else to a later plan."""
-        return not self.rows and not self.chunks
-
-    @property
-    def speculative(self) -> bool:
-        """True when the drafter is asked; a plain round does not visit it."""
-        return self.width > 1 and bool(self.rows)
+    def __post_init__(self) -> None:
+        """Judges once what a round asks for several times."""
+        object.__setattr__(self, "empty", not self.rows and not self.chunks)
+        object.__setattr__(self, "speculative", self.width > 1 and bool(self.rows))
 
     @property
     def prompts_alone(self) -> bool:

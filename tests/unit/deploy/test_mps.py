@@ -53,8 +53,10 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As found at the end, whatever a test makes of it."""
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As found at the end, whatever a test makes of it; daemons of tests that run beside this one are not seen."""
+    every = mps.daemons
+    monkeypatch.setattr(mps, "daemons", lambda: [pid for pid in every() if str(tmp_path).encode() in command_of(pid)])
     for name in (PIPES, LOGS):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -74,6 +76,14 @@ def daemon_of_others(driver: Driver, tmp_path: Path) -> Iterator[subprocess.Pope
         assert process.stdout.readline() == "up\n"
         yield process
         process.stdin.close()
+
+
+def command_of(pid: int) -> bytes:
+    """What a process was started as; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def started(wanted: Wanted, run_dir: Path, on_gpus: bool = True) -> Mps:
