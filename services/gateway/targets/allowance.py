@@ -6,11 +6,10 @@ has to know another. A gateway states what it has of a tenant, and the target ad
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from services.common.request.errors import Code, PacelineError, Reason
-from services.gateway.routing.crowd import Crowd
 from services.gateway.targets.link import Link
 from services.gateway.targets.messages import Standing, Use
 from services.gateway.targets.pool import Pool
@@ -225,15 +224,12 @@ class Allowance:
         seen = self._pool.change()
         if account.seen is not seen:
             account.seen = seen
-            found = Crowd(self._counting()).homes(f"tenant\0{account.tenant.name}".encode(), 1)
+            found = self._pool.counting.homes(f"tenant\0{account.tenant.name}".encode(), 1)
             home = found[0] if found else None
             if home is not account.home:
                 account.home, account.told_at = home, float("-inf")
                 self._tell(account)
         return account.home
-
-    def _counting(self) -> Iterator[Link]:
-        return (link for link in self._pool.links if link.counts)
 
     def _fresh(self, account: Account) -> bool:
         return self._clock() - account.told_at < FRESH_S

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.routing.crowd import HOMES
+from services.gateway.routing.crowd import HOMES, Crowd
 from services.gateway.routing.routed_request import RoutedRequest, key_of
 from services.gateway.routing.router import Router
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
@@ -54,6 +54,11 @@ class Pool:
     def links(self) -> tuple[Link, ...]:
         """Links to all pairs of the list."""
         return tuple(self._links.values())
+
+    @property
+    def counting(self) -> Crowd[Link]:
+        """Links to targets that take work and count tenants over all gateways."""
+        return self._roster.counting
 
     def listen(self, pairs: Mapping[str, PairEntry]) -> None:
         """Takes the merged list: opens links to pairs that are new or moved, retires those that left."""

@@ -21,6 +21,7 @@ class Roster:
         self._heard: dict[Link, tuple[str, str]] = {}
         self._hearing: dict[tuple[str, str], list[Link]] = {}
         self._answering: dict[str, Crowd[Link]] = {}
+        self.counting: Crowd[Link] = Crowd()
         self._models: dict[str, Model] = {}
         self._served = ""
 
@@ -72,6 +73,8 @@ class Roster:
             self._drop(link, before)
         if now is not None:
             self._add(link, now)
+        for pair_id in {one.pair_id for one in (before, now) if one is not None}:
+            self._count(pair_id)
         return now.model if now is not None else before.model if before is not None else None
 
     def _add(self, link: Link, candidate: Candidate) -> None:
@@ -96,6 +99,14 @@ class Roster:
         elif led:
             following = self._seen[links[0]]
             self._fleets.setdefault(following.model, Fleet(own=self._own)).add(following)
+
+    def _count(self, pair_id: str) -> None:
+        """Keeps the links to targets that count tenants, each by the pair that it leads to."""
+        leading = self._leading.get(pair_id)
+        if leading and leading[0].counts:
+            self.counting.add(leading[0])
+        else:
+            self.counting.discard(pair_id)
 
     def _listen(self, link: Link) -> None:
         """Keeps the links that can be asked, by the id and the model that their session stated."""

@@ -47,6 +47,11 @@ class FakeLink:
         self.asked += 1
         return self._candidate
 
+    @property
+    def counts(self) -> bool:
+        """Targets of one model are of an older release, and count no tenants."""
+        return self._candidate is not None and self.model.name != "m2"
+
     def lose(self) -> None:
         """Its session is gone, and with it the id that the target stated."""
         self._candidate, self.model, self.pair_id = None, None, "@address"
@@ -113,6 +118,7 @@ def test_the_roster_is_what_its_links_are_after_any_events() -> None:
             assert {one.pair_id for one in cast("Any", found.answering(model).members)} == ids
             assert all(cast("Any", found.leading(name))._candidate in fleet.all.members for name in ids)
         assert found.ready == len({one.pair_id for one in there})
+        assert {one.pair_id for one in found.counting.members} == {one.pair_id for one in there if one.counts}
 
 
 def test_a_key_of_a_thousand_pairs_asks_a_few_points() -> None:
