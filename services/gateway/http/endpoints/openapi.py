@@ -66,6 +66,7 @@ HEADERS = (
     ("X-Request-Timeout", "Seconds that the request may take.", {"type": "number", "exclusiveMinimum": 0}),
     ("Idempotency-Key", "Refuses a second request with this key.", {"type": "string", "maxLength": 128}),
 )
+"""The first one goes with every request, the others with those that generate."""
 
 
 def document() -> dict[str, Any]:
@@ -153,6 +154,7 @@ def _open(name: str, summary: str, reply: str) -> dict[str, Any]:
 
 def _post(name: str, summary: str, body: type, whole: str, chunk: str) -> dict[str, Any]:
     found = _whole(name, summary, body, whole)
+    found["parameters"] = [_parameter("header", *header) for header in HEADERS]
     answer = _content("The answer, or with `stream` its events: `data:` lines, the last one [DONE].", whole)
     answer["content"]["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": _reference(chunk)}
     found["responses"]["200"] = answer
@@ -163,7 +165,7 @@ def _whole(name: str, summary: str, body: type, reply: str) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
-        "parameters": [_parameter("header", *header) for header in HEADERS],
+        "parameters": [_parameter("header", *HEADERS[0])],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(body.__name__)}}},
         "responses": {"200": _content("The answer.", reply), **_refusals(tuple(REFUSALS))},
     }
