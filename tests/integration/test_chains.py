@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.integration.pair import PairProcesses
-from tests.integration.test_pair import PACED, plain, requests, running
+from tests.integration.test_pair import PACED, drafter_lost_under, plain, requests, running
 from tests.support.session_client import SessionClient
 from tests.support.tiny_chains import CHAINS
 from tests.support.tiny_checkpoints import TinyShape
@@ -25,14 +25,7 @@ async def test_a_killed_chain_costs_speed_only(tmp_path: Path, full: bool) -> No
                 expected = await plain(pair, frames)
                 await asyncio.to_thread(pair.drafters[spare].bound, 60.0)
                 async with SessionClient(pair.bound["grpc"]) as client:
-                    for frame in frames:
-                        await client.start(frame)
-                    for received in client.requests.values():
-                        await received.at_least(10)
-                    await asyncio.to_thread(pair.kill_drafter, 0)
-                    pair.turn_to(spare)
-                    state = await asyncio.to_thread(pair.wait_attached, 2)
-                    assert state.load.running == 4, "the requests lived through it"
+                    await drafter_lost_under(pair, spare, client, frames)
                     for name, received in client.requests.items():
                         end = await received.ended()
                         assert end.finish_reason == types.FINISH_REASON_LENGTH

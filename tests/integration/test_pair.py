@@ -112,6 +112,21 @@ async def test_host_order_and_wire_ask_over_grpc_when_they_are_wanted(
         assert ({each.width for each in state.rounds} >= {16}) == (len(flags) > 1)
 
 
+async def drafter_lost_under(
+    pair: PairProcesses, spare: int, client: SessionClient, frames: list[pb.Start]
+) -> pb.TargetServiceDescribeResponse:
+    """Starts requests, kills the first drafter under them, and returns the target's state with the spare one."""
+    for frame in frames:
+        await client.start(frame)
+    for received in client.requests.values():
+        await received.at_least(10)
+    await asyncio.to_thread(pair.kill_drafter, 0)
+    pair.turn_to(spare)
+    state = await asyncio.to_thread(pair.wait_attached, 2)
+    assert state.load.running == len(frames), "the requests lived through it"
+    return state
+
+
 @pytest.mark.parametrize("flags", [(), TREES], ids=["chains", "trees"])
 async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair, flags: tuple[str, ...]) -> None:
     async with running(PairProcesses(folder, models, flags, PACED)) as pair:
@@ -120,14 +135,7 @@ async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair,
         expected = await plain(pair, frames)
         await asyncio.to_thread(pair.drafters[spare].bound, 60.0)
         async with SessionClient(pair.bound["grpc"]) as client:
-            for frame in frames:
-                await client.start(frame)
-            for received in client.requests.values():
-                await received.at_least(10)
-            await asyncio.to_thread(pair.kill_drafter, 0)
-            pair.turn_to(spare)
-            state = await asyncio.to_thread(pair.wait_attached, 2)
-            assert state.load.running == 4, "the requests lived through it"
+            state = await drafter_lost_under(pair, spare, client, frames)
             attached_at = state.rounds[-1].number
             for name, received in client.requests.items():
                 end = await received.ended()

@@ -67,6 +67,15 @@ class Case:
     whole: bool = False
 
 
+OTHER_FAMILIES = (
+    Case("float64", 0.0, 8, "dflash", 4, "hit"),
+    Case("float64", 0.8, 4, "ngram", 1),
+    Case("float64", 0.0, 4, "adversarial", 4, "preempted"),
+    Case("float64", 0.8, 8, "perfect", 4, "moved"),
+)
+"""What of the sweep over a family beside the embedded ones runs by default: every strain, every proposer."""
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of the gate. `excused` texts of float32 differ from plain decoding first at a near tie (`Oracle.excuses`).

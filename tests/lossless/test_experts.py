@@ -2,18 +2,12 @@
 
 import pytest
 
-from tests.lossless.gate import STRAINS, Case, arms, make_specs, run_gate
+from tests.lossless.gate import OTHER_FAMILIES, STRAINS, Case, arms, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
 
 SEED = 20261
 FAMILIES = {"qwen3_moe": ("dflash", "ngram", "perfect", "adversarial"), "qwen3_5_moe": ("dflash", "perfect")}
 WIDTHS = (4, 8)
-SAMPLE = (
-    Case("float64", 0.0, 8, "dflash", 4, "hit"),
-    Case("float64", 0.8, 4, "ngram", 1),
-    Case("float64", 0.0, 4, "adversarial", 4, "preempted"),
-    Case("float64", 0.8, 8, "perfect", 4, "moved"),
-)
 
 
 def every_case(family: str) -> list[Case]:
@@ -29,7 +23,7 @@ def every_case(family: str) -> list[Case]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_experts_say_nothing_else_than_plain_decoding(family: str, full: bool) -> None:
     """At every width, with every proposer, beside neighbours, preempted, moved to another target, after a hit."""
-    prompts, cases = (100, every_case(family)) if full else (2, list(SAMPLE))
+    prompts, cases = (100, every_case(family)) if full else (2, list(OTHER_FAMILIES))
     specs = {heat: make_specs(320, prompts, 64, heat, SEED) for heat in (0.0, 0.8)}
     tally = run_gate(made_up_pair(family=family), cases, specs.__getitem__, SEED)
     assert tally.tokens == len(cases) * prompts * 64

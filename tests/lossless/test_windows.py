@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lossless.gate import STRAINS, Case, make_specs, run_gate
+from tests.lossless.gate import OTHER_FAMILIES, STRAINS, Case, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
 
 SEED, TOKENS = 20262, 40
@@ -14,12 +14,6 @@ FAMILIES = {
     "laguna": ("dflash", "ngram", "perfect", "adversarial"),
 }
 WIDTHS = (4, 8)
-SAMPLE = (
-    Case("float64", 0.0, 8, "dflash", 4, "hit"),
-    Case("float64", 0.8, 4, "ngram", 1),
-    Case("float64", 0.0, 4, "adversarial", 4, "preempted"),
-    Case("float64", 0.8, 8, "perfect", 4, "moved"),
-)
 
 
 def every_case(family: str) -> list[Case]:
@@ -42,7 +36,7 @@ def test_windows_say_nothing_else_than_plain_decoding(
 
     Windows hold 24 tokens, prompts 4 to 80, and each gets 40 more: many a draft is rejected at a window's edge.
     """
-    prompts, cases = (60, every_case(family)) if full else (2, list(SAMPLE))
+    prompts, cases = (60, every_case(family)) if full else (2, list(OTHER_FAMILIES))
     specs = {heat: make_specs(320, prompts, TOKENS, heat, SEED) for heat in (0.0, 0.8)}
     tally = run_gate(made_up_pair(family=family), cases, specs.__getitem__, SEED)
     report_counts("tokens_compared", tally.tokens)
