@@ -22,6 +22,8 @@ from tests.bench.gpu.parts.table import rounds_of, rows_of, table
 from tests.bench.gpu.race.plan import PROMPT, SCHEDULES
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE
 from tests.bench.gpu.results import circumstances
+from tests.bench.gpu.shapes import SHAPES
+from tests.bench.race import FIRST_SHAPE
 
 TARGET, DRAFTER = "tests.bench.gpu.parts.target", "tests.bench.gpu.parts.drafter"
 
@@ -31,16 +33,18 @@ def main() -> int:
     chosen = _arguments()
     scale = TINY_SCALE if chosen.tiny else FULL_SCALE
     slots = max(chosen.requests)
-    settings = replace(scale.settings(chosen.memory_gb), slots=slots)
+    shape = "tiny" if chosen.tiny else chosen.shape
+    settings = replace(scale.settings(chosen.memory_gb), slots=slots, shape=SHAPES[shape])
     with Mps(scale.on_gpu) as environment, tempfile.TemporaryDirectory(prefix="pl") as folder:
         options = PairOptions(
             environment={**environment, FOLDER: folder}, drafter_weights=chosen.drafter_weights, short_blocks=True,
             target=TARGET, drafter=DRAFTER,
         )  # fmt: skip
         with ServedPair(settings, Path(folder), options) as pair:
+            described = pair.describe()
+            print(f"hand-off {described.handoff_mode}, {described.exactness}")
             asyncio.run(_loads(pair, chosen.requests, chosen.repeats, chosen.out))
         rows = rows_of(rounds_of(read(Path(folder))))
-    shape = "tiny" if chosen.tiny else "qwen3-4b"
     told = {"bench": "parts", **circumstances(shape, "tests.bench.gpu.parts"), "rows": rows}
     if chosen.save:
         (Path(chosen.save) / "gpu_parts.json").write_text(json.dumps(told, indent=1) + "\n")
@@ -59,6 +63,7 @@ async def _loads(pair: ServedPair, requests: list[int], repeats: int, out: int) 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default=FIRST_SHAPE, help="of the model")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=int, default=512, help="tokens of each request")
