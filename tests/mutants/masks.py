@@ -54,6 +54,13 @@ MASKS = (
         "tests/lossless/test_forced.py::test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced",
     ),
     Mutant(
+        "a-round-without-a-rule-lands-before-the-next-one-is-planned",
+        "services.target.device.masks",
+        "ruled = False",
+        "ruled = bool(seated)",
+        "tests/unit/target/device/test_runner_ahead.py::test_rounds_that_no_mask_rules_are_not_landed_before_the_next_one",
+    ),
+    Mutant(
         "a-banned-sequence-is-known-by-its-last-two-tokens",
         "services.target.device.vocabulary",
         "if tuple(text[-len(word) + 1 :]) == word[:-1]",

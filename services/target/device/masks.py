@@ -80,6 +80,7 @@ class Masks:
         Only such a round has to land before the next one is planned. The walker of a row that is not ruled yet may be
         two rounds behind: it is watched for one round, so that its output is known when its first mask is made.
         """
+        ruled = False
         for slot, seat in seated:
             if seat.walker is None:
                 continue
@@ -88,7 +89,8 @@ class Masks:
             if masked != seat.masked:
                 seat.masked = masked
                 self._slots.masked_S[slot] = masked
-        return any(seat.watched for _, seat in seated)
+            ruled |= seat.watched
+        return ruled
 
     def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
         """Fills the masks of `width` rows of some slots, each with its drafts; they are enqueued when it returns."""

@@ -1,8 +1,12 @@
 """Rounds that are launched before the last one is read give the text of rounds in turn (docs/adr/0010)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from services.common.request.constraint import Rule, Thought
+from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
 from tests.lossless.pairs import made_up_pair
@@ -38,3 +42,20 @@ def test_text_is_that_of_rounds_in_turn(look_ahead: int, preemption: bool) -> No
     settings = RigSettings(dtype=torch.float64, width=4, blocks=30, look_ahead=look_ahead, preemption=preemption)
     with Rig(pair.target, pair.drafter, settings, adversarial(truth, seed=5)) as rig:
         assert [said(done) for done in rig.run(specs)] == [said(done) for done in wanted]
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+def test_rounds_that_no_mask_rules_are_not_landed_before_the_next_one(budget: int | None) -> None:
+    """Without a rule, or where it is far: else a GPU stands idle while the host reads a round and plans the next."""
+    pair, specs = made_up_pair(), [request(f"r{n}", prompt(n, 9), 24) for n in range(3)]
+    if budget is not None:
+        far = Grammar(Rule(thought=Thought(60, 61, True, budget, (61,))), None, frozenset({0}))
+        specs[1] = replace(specs[1], grammar=far)
+    with Rig(pair.target, pair.drafter, RigSettings(look_ahead=1)) as rig:
+        for spec in specs:
+            rig.submit(spec)
+        ruled = list[bool]()
+        while rig.step():
+            ruled += [output.ruled for _, output in rig._flights]
+    assert len(ruled) > 20
+    assert not any(ruled[2:]), "a rule is watched for one round"
