@@ -92,7 +92,7 @@ class GatewayApp:
         self._secret = Secret(settings.target_secret, settings.target_secret_file)
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
-            Dial(gateway_id, names, self._peers, self._secret),
+            Dial(gateway_id, names, self._peers, self._secret, settings.max_request_s),
             Router(RouterSettings(revisions=settings.revision_weights, own=settings.own_pairs), random.Random()),
             self.metrics,
         )

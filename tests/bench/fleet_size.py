@@ -22,46 +22,47 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf import duration_pb2
 
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, target_pb2, target_pb2_grpc, types_pb2
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import SERVER_OPTIONS, connect
 from services.common.serving.process import raise_descriptors
+from services.target.sessions.session import HEARTBEAT_S
 from tests.bench.gateway import cpu_seconds
 from tests.support.fakes_tokenizer import write_tokenizer
 
 PROMPT, ANSWER, VOCABULARY = 128, 4, 512
 """Tokens: two blocks of prompt, so that a request has a home."""
-HEARTBEAT_S = 0.5
-"""As often as a target tells a quiet gateway its load."""
 AT_ONCE = 8
 
 
 class LightTarget(target_pb2_grpc.TargetServiceServicer):
     """Answers every request in one frame; each session is one with a pair of its own."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, up_s: int) -> None:
         self._numbers = itertools.count(first)
+        self._up = duration_pb2.Duration(seconds=up_s)
         self._info = types_pb2.ModelInfo(
             name="fake", revision="r", context_limit=4096, max_draft=3, vocab_size=VOCABULARY, dtype="float32"
         )
 
     async def Session(self, request_iterator: Any, context: Any) -> Any:
-        """One gateway."""
-        await anext(request_iterator)
+        """One gateway, which hears as little as it asks for: nothing changes but what its own requests bring."""
+        hello = (await anext(request_iterator)).hello
+        quiet_s = hello.quiet.ToMilliseconds() / 1e3 or HEARTBEAT_S
         out: asyncio.Queue[target_pb2.SessionResponse] = asyncio.Queue()
         reading = asyncio.create_task(self._read(request_iterator, out))
         welcome = target_pb2.Welcome(
             protocol_version=PROTOCOL_VERSION, pair_id=f"pair-{next(self._numbers)}", model=self._info,
-            load=target_pb2.Load(slots=64, speculating=True), features=["ask"],
+            load=target_pb2.Load(slots=64, speculating=True), features=["ask"], up=self._up,
         )  # fmt: skip
         yield target_pb2.SessionResponse(welcome=welcome)
         quiet = target_pb2.SessionResponse(round=target_pb2.Round(load=target_pb2.Load(slots=64, speculating=True)))
-        await asyncio.sleep(random.random() * HEARTBEAT_S)
         try:
             while True:
                 try:
-                    yield await asyncio.wait_for(out.get(), HEARTBEAT_S)
+                    yield await asyncio.wait_for(out.get(), quiet_s * random.uniform(0.9, 1.0))
                 except TimeoutError:
                     yield quiet
         finally:
@@ -89,11 +90,11 @@ def _answer(start: target_pb2.Start) -> target_pb2.SessionResponse:
     return target_pb2.SessionResponse(round=target_pb2.Round(updates=[update], load=load))
 
 
-async def serve(first: int, count: int) -> None:
+async def serve(first: int, count: int, up_s: int) -> None:
     """The process of some fakes: one server on a port for each."""
     raise_descriptors()
     server = grpc.aio.server(options=list(SERVER_OPTIONS))
-    target_pb2_grpc.add_TargetServiceServicer_to_server(LightTarget(first), server)
+    target_pb2_grpc.add_TargetServiceServicer_to_server(LightTarget(first, up_s), server)
     ports = [server.add_insecure_port("127.0.0.1:0") for _ in range(count)]
     await server.start()
     print(json.dumps(ports), flush=True)
@@ -120,14 +121,14 @@ def ready(address: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def measure(pairs: int, folder: Path, requests: int, idle_s: float) -> dict[str, float]:
+async def measure(pairs: int, folder: Path, requests: int, idle_s: float, up_s: int) -> dict[str, float]:
     """Figures of one size of the fleet."""
     with ExitStack() as stack:
         halves = (pairs // 2, pairs - pairs // 2)
         ports = [
             port
             for first, count in zip((0, 100_000), halves, strict=True)
-            for port in stack.enter_context(running("tests.bench.fleet_size", "--serve", f"{first},{count}"))[1]
+            for port in stack.enter_context(running("tests.bench.fleet_size", "--serve", f"{first},{count},{up_s}"))[1]
         ]
         config = folder / "gateway.toml"
         listed = ", ".join(f'"127.0.0.1:{port}"' for port in ports)
@@ -178,6 +179,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", default="10,100,300,1000")
     parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--idle-s", type=float, default=10.0)
+    parser.add_argument("--up-s", type=int, default=86_400, help="how long the pairs say that they have served")
     parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args(argv)
     if chosen.serve:
@@ -188,7 +190,7 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(Path(folder), VOCABULARY)
         for pairs in map(int, chosen.pairs.split(",")):
-            found.append(asyncio.run(measure(pairs, Path(folder), chosen.requests, chosen.idle_s)))
+            found.append(asyncio.run(measure(pairs, Path(folder), chosen.requests, chosen.idle_s, chosen.up_s)))
             print(found[-1], flush=True)
     print(json.dumps({"name": "fleet_size", "sizes": found}))
     return 0

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import nsmallest
+from heapq import heapify, heapreplace
 from typing import Generic, Protocol, TypeVar
 
 HOMES = 3
@@ -86,19 +86,21 @@ class Ring:
             del self._points[at], self._owners[at]
 
     def nearest(self, key: bytes, count: int) -> list[str]:
-        """The names of a key, the nearest first."""
-        nearest: dict[str, int] = {}
-        count = min(count, self._count)
-        for probe in _numbers(key, PROBES):
-            at, seen = bisect_left(self._points, probe), set[str]()
-            while len(seen) < count:
-                at = 0 if at == len(self._points) else at
-                name, distance = self._owners[at], (self._points[at] - probe) & _WORD
-                seen.add(name)
-                if distance < nearest.get(name, HASHES):
-                    nearest[name] = distance
-                at += 1
-        return nsmallest(count, nearest, key=nearest.__getitem__)
+        """The names of a key, the nearest first.
+
+        The points behind all probes are looked at in the order of their distances, so few more than `count` of them.
+        """
+        points, owners, count = self._points, self._owners, min(count, self._count)
+        places = [(probe, bisect_left(points, probe) % (len(points) or 1)) for probe in _numbers(key, PROBES)]
+        ahead = [((points[at] - probe) & _WORD, at, probe) for probe, at in places] if count else []
+        heapify(ahead)
+        found: dict[str, None] = {}
+        while len(found) < count:
+            _, at, probe = ahead[0]
+            found[owners[at]] = None
+            at = (at + 1) % len(points)
+            heapreplace(ahead, ((points[at] - probe) & _WORD, at, probe))
+        return list(found)
 
 
 class Crowd(Generic[Named]):

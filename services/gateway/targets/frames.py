@@ -28,9 +28,11 @@ from services.gateway.targets.messages import (
 )
 
 
-def hello(gateway_id: str, secret: str) -> target_pb2.SessionRequest:
-    """The first frame."""
-    greeting = target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id, secret=secret)
+def hello(gateway_id: str, secret: str, quiet_s: float) -> target_pb2.SessionRequest:
+    """The first frame; `quiet_s` is the longest silence that is wanted of a target of which nothing is expected."""
+    quiet = duration_pb2.Duration()
+    quiet.FromMilliseconds(int(quiet_s * 1e3))
+    greeting = target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id, secret=secret, quiet=quiet)
     return target_pb2.SessionRequest(hello=greeting)
 
 

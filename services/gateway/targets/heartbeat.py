@@ -14,6 +14,8 @@ SILENT_AFTER = 20
 LONGEST = 60
 """Ticks: without a frame before the target is asked, without an answer of any kind, without a sign that its engine
 moves, and without a frame whatever it says."""
+QUIET = 40
+"""Ticks for which a target is asked to be silent while nothing is expected of it; the others count from then on."""
 
 
 class SilentError(Exception):
@@ -67,7 +69,8 @@ def ticking(listener: Callable[[], None]) -> Iterator[None]:
 class Heartbeat:
     """Counts ticks without a frame, without a sign of life, and without an answer of any kind.
 
-    Targets send a frame at least every second. A silent target is asked whether it lives, and whether its process
+    Targets send a frame at least every second while something is expected of them, and otherwise when their load
+    changes, or after QUIET. A silent target is asked whether it lives, and whether its process
     answers a new connection, which a starved one does too. A target that answers nothing is given up soonest; one that
     reports a stuck engine is given up without further grace. Ticks are counted instead of time, and each tick lets the
     reader run, so a gateway that was itself stopped does not take its own sleep for the target's silence.
@@ -80,10 +83,16 @@ class Heartbeat:
         self._mute = 0
         self._lifeless = 0
         self._unreached = 0
+        self._rest = 0
 
-    def beat(self) -> None:
-        """A frame came."""
+    def beat(self, quiet: bool = False) -> None:
+        """A frame came; the next one may be late where nothing is expected."""
         self._mute = self._lifeless = self._unreached = 0
+        self._rest = QUIET if quiet else 0
+
+    def expect(self) -> None:
+        """The target has something to answer: it may be quiet no longer."""
+        self._rest = 0
 
     def answer(self, live: bool | None) -> None:
         """What the target said when asked; None when it said nothing."""
@@ -97,6 +106,9 @@ class Heartbeat:
 
     def tick(self) -> bool:
         """A fifth of a second passed; True when the target is silent."""
+        if self._rest:
+            self._rest -= 1
+            return False
         self._mute += 1
         self._lifeless += 1
         self._unreached += 1

@@ -29,13 +29,14 @@ log = logging.getLogger(__name__)
 class Dial:
     """How this gateway connects to targets; they must serve one of `models`, without any all the same one.
 
-    `secret` is what targets want to hear.
+    `secret` is what targets want to hear. A request may take `longest_s` seconds.
     """
 
     gateway_id: str
     models: tuple[str, ...]
     peers: Peers
     secret: Secret = field(default_factory=Secret, repr=False)
+    longest_s: float = 600.0
 
 
 class Link:
@@ -56,6 +57,7 @@ class Link:
         self._held: Session | None = None
         self._failing = False
         self._reached = False
+        self._was_lost = False
         self._why = NOT_REACHED
 
     @property
@@ -119,6 +121,11 @@ class Link:
         session = self._session
         return session.ask(job) if session and "ask" in session.features else None
 
+    def settled(self, longest_s: float) -> bool:
+        """The target has taken requests for so long, and this gateway has not lost it within that time."""
+        session = self._session
+        return session is not None and (session.open_s if self._was_lost else session.up_s) > longest_s
+
     @property
     def counts(self) -> bool:
         """The target takes work and counts tenants over all gateways."""
@@ -165,7 +172,7 @@ class Link:
         """Logs it as its loss was, so that whoever reads of that reads of this too."""
         level = logging.WARNING if self._failing else logging.INFO
         what = "target reached again" if self._reached else "target reached"
-        self._reached, self._failing = True, False
+        self._reached, self._failing, self._was_lost = True, False, self._reached
         log.log(level, what, extra={"data": {"target": self.entry.address, "pair": session.pair_id}})
 
     async def _hold(self, session: Session, backoff: Backoff) -> None:

@@ -18,6 +18,9 @@ from services.gateway.targets.roster import Roster
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for the answers of other targets about a key; a target that does not answer counts as lost."""
 
+KEPT_S = 60.0
+"""How long a target keeps the key of a request that has ended."""
+
 GONE_S = 1.5
 """Longest wait for a checkpoint that no pair serves, where pairs serve another one."""
 
@@ -126,8 +129,7 @@ class Pool:
         Raises:
             PacelineError: DUPLICATE when one does.
         """
-        found = self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1)
-        asked = [link.ask(job) for link in [one for one in found if one is not chosen][:HOMES]]
+        asked = [link.ask(job) for link in self._others(chosen, job)]
         answers = [answer for answer in asked if answer is not None]
         if not answers:
             return
@@ -135,6 +137,20 @@ class Pool:
         for error in (answer.result() for answer in done):
             if error is not None:
                 raise error
+
+    def _others(self, chosen: Link, job: RoutedRequest) -> list[Link]:
+        """Who may hold the job's key beside the chosen one: no more behind one that has long been there.
+
+        A gateway places keys behind such a pair only if it could not reach it. So one is asked in any case, for
+        gateways that did not reach the chosen one.
+        """
+        found = self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1)
+        before = found.index(chosen) if chosen in found else HOMES
+        others = [one for one in found if one is not chosen][:HOMES]
+        for number, link in enumerate(others[before:], before + 1):
+            if link.settled(self._dial.longest_s + KEPT_S):
+                return others[:number]
+        return others
 
     async def model(self, name: str, wait_s: float) -> Model:
         """A model by its name, an empty one takes any; known from its first target on, also while none is there.

@@ -1,6 +1,7 @@
 """One open Session stream with a target: writes frames, reads rounds, hands each request its own news."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -16,7 +17,7 @@ from services.gateway.routing.routed_request import RoutedRequest, needs
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import SessionLostError, VersionError, cause
-from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
+from services.gateway.targets.heartbeat import QUIET, SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model, Standing, Use
 from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import Reach, health
@@ -65,6 +66,9 @@ class Session:
         self._asked: dict[str, asyncio.Future[PacelineError | None]] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
         self._heartbeat = heartbeat
+        heartbeat.beat(quiet=True)
+        self._up_s = welcome.up.seconds
+        self._opened = time.monotonic()
         self.rounds = rounds
         self._proposer = proposer
         self._attached = asyncio.Event()
@@ -73,6 +77,16 @@ class Session:
     def busy(self) -> bool:
         """Requests are running over this session."""
         return bool(self._attempts)
+
+    @property
+    def open_s(self) -> float:
+        """How long the session has stood."""
+        return time.monotonic() - self._opened
+
+    @property
+    def up_s(self) -> float:
+        """How long the target has taken requests, as it says itself."""
+        return self._up_s + self.open_s
 
     async def run(self) -> str:
         """Reads and writes until the session is lost; then every request on it learns that. Returns the cause.
@@ -102,7 +116,7 @@ class Session:
             attempt.deliver(0, frames.unable(len(committed), lacking))
             return attempt
         self.candidate.dispatched += 1
-        self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
+        self._send(frames.start(attempt.name, job, committed, timeout_s))
         return attempt
 
     def ask(self, job: RoutedRequest) -> asyncio.Future[PacelineError | None]:
@@ -114,7 +128,7 @@ class Session:
         name = f"{job.request_id}/{self._names}"
         answer: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
         self._asked[name] = answer
-        self._outgoing.put_nowait(frames.ask(name, job))
+        self._send(frames.ask(name, job))
         return answer
 
     def state(self, stated: Use) -> asyncio.Future[Standing | None]:
@@ -122,8 +136,13 @@ class Session:
         self._names += 1
         answer: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
         self._stated[self._names] = answer
-        self._outgoing.put_nowait(frames.use(self._names, stated))
+        self._send(frames.use(self._names, stated))
         return answer
+
+    def _send(self, frame: target_pb2.SessionRequest) -> None:
+        """Sends what the target answers."""
+        self._heartbeat.expect()
+        self._outgoing.put_nowait(frame)
 
     def _attempt(self, job: RoutedRequest, committed: int, outbox: Outbox) -> Attempt:
         """Names are never used twice in a session, so late news cannot reach another request."""
@@ -144,16 +163,19 @@ class Session:
             response = _frame(await self._call.read())
             if response is None:
                 raise SessionLostError("the target ended the session")
-            self._heartbeat.beat()
-            if response.HasField("round"):
-                self._round(response.round)
-            elif response.HasField("standing"):
-                answer = self._stated.pop(response.standing.number, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(frames.standing(response.standing))
-            elif response.HasField("go_away"):
-                self.draining = True
-                self._on_change()
+            self._take(response)
+            self._heartbeat.beat(quiet=not (self._attempts or self._asked or self._stated))
+
+    def _take(self, response: target_pb2.SessionResponse) -> None:
+        if response.HasField("round"):
+            self._round(response.round)
+        elif response.HasField("standing"):
+            answer = self._stated.pop(response.standing.number, None)
+            if answer is not None and not answer.done():
+                answer.set_result(frames.standing(response.standing))
+        elif response.HasField("go_away"):
+            self.draining = True
+            self._on_change()
 
     def _round(self, message: target_pb2.Round) -> None:
         if message.HasField("load"):
@@ -228,7 +250,7 @@ async def _greeted(
     call: Call = stub.Session()
     try:
         async with asyncio.timeout(WELCOME_S):
-            await call.write(frames.hello(gateway_id, secret))
+            await call.write(frames.hello(gateway_id, secret, QUIET * TICK_S))
             response = _frame(await call.read())
         if response is None:
             raise SessionLostError("it ended the session at once")

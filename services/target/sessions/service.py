@@ -14,6 +14,7 @@ import grpc
 from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from services.common.request.error_convert import duration
 from services.common.request.errors import (
     Code,
     PacelineError,
@@ -73,10 +74,11 @@ class TargetService(rpc.TargetServiceServicer):
         """Refuses all calls until `open`, and calls from others than `callers` always."""
         self._callers = callers
         self._opened: ServiceParts | None = None
+        self._since = 0.0
 
     def open(self, parts: ServiceParts) -> None:
         """Takes calls from now on."""
-        self._opened = parts
+        self._opened, self._since = parts, time.monotonic()
 
     @property
     def _parts(self) -> ServiceParts:
@@ -94,7 +96,7 @@ class TargetService(rpc.TargetServiceServicer):
         """
         hello = await _hello(request_iterator)
         self._callers.check(context, hello.secret)
-        session, launching = self._parts.sessions.open(hello.gateway_id), self._parts.launching
+        session, launching = self._open_session(hello), self._parts.launching
         reader = asyncio.create_task(self._read(session, request_iterator))
         ended: Any = lambda _: self._leave(session, reader)  # noqa: E731 - grpc-stubs want a class here
         context.add_done_callback(ended)
@@ -123,6 +125,11 @@ class TargetService(rpc.TargetServiceServicer):
         self._callers.check(context, request.secret)
         return self._parts.describe()
 
+    def _open_session(self, hello: pb.Hello) -> GatewaySession:
+        if not hello.HasField("quiet"):
+            return self._parts.sessions.open(hello.gateway_id)
+        return self._parts.sessions.open(hello.gateway_id, hello.quiet.seconds + hello.quiet.nanos / 1e9)
+
     def _leave(self, session: GatewaySession, reader: asyncio.Task[None]) -> None:
         """Runs when the stream ends for any reason; a second call changes nothing."""
         reader.cancel()
@@ -137,6 +144,7 @@ class TargetService(rpc.TargetServiceServicer):
             load=parts.load(),
             features=parts.model.features,
             numerics=numerics_to_pb(parts.numerics),
+            up=duration(time.monotonic() - self._since),
         )
         return pb.SessionResponse(welcome=welcome)
 
@@ -185,6 +193,7 @@ class TargetService(rpc.TargetServiceServicer):
         _check_id(start.request_id)
         parts = self._parts
         now = time.monotonic()
+        session.expect(start.request_id)
         try:
             grammar = await self._grammar(start) if start.HasField("rule") else None
             spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now, grammar)

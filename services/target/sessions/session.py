@@ -12,6 +12,10 @@ from services.target.core.messages import Update
 from services.target.sessions.tally import Standing
 
 _FEW_UPDATES = 8
+HEARTBEAT_S = 0.5
+"""Longest silence towards a gateway that has requests here or does not know the load, or that asked for no other."""
+LONGEST_QUIET_S = 10.0
+"""A gateway gives up a target that is silent for 12 s, whatever it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +61,39 @@ class SlowGatewayError(RuntimeError):
 class GatewaySession:
     """Frames that wait to be sent to one gateway. Used on the event loop only."""
 
-    def __init__(self, number: int, gateway_id: str, capacity: int) -> None:
-        """Opens a session with room for ``capacity`` unread frames."""
+    def __init__(self, number: int, gateway_id: str, capacity: int, quiet_s: float = HEARTBEAT_S) -> None:
+        """Opens a session with room for ``capacity`` unread frames.
+
+        ``quiet_s`` is the longest silence while it has nothing to hear.
+        """
         self.number = number
         self.gateway_id = gateway_id
         self.last_frame = 0.0
+        self._quiet_s = min(max(quiet_s, HEARTBEAT_S), LONGEST_QUIET_S)
+        self._expecting: set[str] = set()
+        self._told: tuple[Load, bool] | None = None
         self._capacity = capacity
         self._outbox: deque[Frame] = deque()
         self._wake = asyncio.Event()
         self._closed = False
         self._overflowed = False
 
+    def expect(self, request_id: str) -> None:
+        """The gateway has started a request, and waits until it ends."""
+        self._expecting.add(request_id)
+
+    def due(self, load: Load, speculating: bool, now: float) -> bool:
+        """Whether the gateway should hear from a round without news of its requests."""
+        waits = self._expecting or (load, speculating) != self._told
+        return now - self.last_frame >= (HEARTBEAT_S if waits else self._quiet_s)
+
     def put(self, frame: Frame, now: float) -> None:
         """Queues a frame; a full outbox ends the session instead."""
         if self._closed:
             return
+        if isinstance(frame, RoundFrame):
+            self._told = frame.load, frame.speculating
+            self._expecting.difference_update(one.request_id for one in frame.updates if one.end is not None)
         if len(self._outbox) >= self._capacity:
             self._overflowed = self._closed = True
         else:

@@ -9,10 +9,8 @@ from itertools import count
 from services.target.core.commands import CloseSession, Command
 from services.target.core.messages import RoundNews
 from services.target.core.sync_points import SyncPoints
-from services.target.sessions.session import GatewaySession, GoAwayFrame, RoundFrame, StandingFrame
+from services.target.sessions.session import HEARTBEAT_S, GatewaySession, GoAwayFrame, RoundFrame, StandingFrame
 from services.target.sessions.tally import Standing, Tally
-
-_HEARTBEAT_S = 0.5
 
 
 class Sessions:
@@ -35,9 +33,12 @@ class Sessions:
         """Open sessions."""
         return len(self._open)
 
-    def open(self, gateway_id: str) -> GatewaySession:
-        """Opens a session; a draining target says so at once."""
-        session = GatewaySession(next(self._numbers), gateway_id, self._capacity)
+    def open(self, gateway_id: str, quiet_s: float = HEARTBEAT_S) -> GatewaySession:
+        """Opens a session; a draining target says so at once.
+
+        ``quiet_s`` is the longest silence that the gateway wants while it has nothing to hear.
+        """
+        session = GatewaySession(next(self._numbers), gateway_id, self._capacity, quiet_s)
         self._open[session.number] = session
         if self._go_away is not None:
             session.put(self._go_away, self._clock())
@@ -55,12 +56,12 @@ class Sessions:
         session.put(StandingFrame(number, standing, gateways), session.last_frame)
 
     def deliver(self, news: RoundNews) -> None:
-        """Gives each session its updates of a round; a quiet session gets a heartbeat now and then."""
+        """Gives each session its updates of a round; others hear of it when the load changed, or now and then."""
         self._points.visit("deliver")
         now = self._clock()
         for session in self._open.values():
             updates = news.by_session.get(session.number)
-            if updates or now - session.last_frame >= _HEARTBEAT_S:
+            if updates or session.due(news.load, news.speculating, now):
                 frame = RoundFrame(news.number, news.load, news.speculating, tuple(updates or ()))
                 session.put(frame, now)
 

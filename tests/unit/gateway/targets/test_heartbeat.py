@@ -9,7 +9,7 @@ import pytest
 
 from services.common.serving.tls import Peers
 from services.gateway.targets import heartbeat
-from services.gateway.targets.heartbeat import LONGEST, SILENT_AFTER, UNREACHED_AFTER, Heartbeat, SilentError
+from services.gateway.targets.heartbeat import LONGEST, QUIET, SILENT_AFTER, UNREACHED_AFTER, Heartbeat, SilentError
 from services.gateway.targets.probes import reach
 from tests.support.fakes_target import FakeTarget
 
@@ -36,6 +36,32 @@ def test_frames_keep_a_target() -> None:
     for _ in range(100):
         assert not made.tick()
         made.beat()
+
+
+def test_a_target_of_which_nothing_is_expected_may_rest_before_the_count_begins() -> None:
+    made = Heartbeat(never, never)
+    made.beat(quiet=True)
+    assert [made.tick() for _ in range(QUIET + UNREACHED_AFTER)] == [False] * (QUIET + UNREACHED_AFTER)
+    assert made.tick()
+
+
+@pytest.mark.parametrize("rested", [0, 7, QUIET - 1])
+def test_what_is_sent_to_a_quiet_target_ends_its_rest(rested: int) -> None:
+    made = Heartbeat(never, never)
+    made.beat(quiet=True)
+    for _ in range(rested):
+        assert not made.tick()
+    made.expect()
+    assert [made.tick() for _ in range(UNREACHED_AFTER + 1)] == [False] * UNREACHED_AFTER + [True]
+
+
+def test_more_that_is_sent_gives_a_silent_target_no_more_time() -> None:
+    made = Heartbeat(never, never)
+    for _ in range(UNREACHED_AFTER):
+        made.expect()
+        assert not made.tick()
+    made.expect()
+    assert made.tick()
 
 
 def test_without_any_answer_the_verdict_comes_soonest() -> None:

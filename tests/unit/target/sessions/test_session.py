@@ -6,7 +6,7 @@ import pytest
 
 from services.target.core.commands import CloseSession, Command
 from services.target.core.load import Load
-from services.target.core.messages import RoundNews, Update
+from services.target.core.messages import End, RoundNews, Update
 from services.target.sessions.session import Frame, GatewaySession, GoAwayFrame, RoundFrame, SlowGatewayError
 from services.target.sessions.sessions import Sessions
 
@@ -54,6 +54,63 @@ async def test_a_quiet_session_gets_a_heartbeat_when_its_time_has_come() -> None
     hall.now = 0.6
     hall.round(3)
     assert [frame.number for frame in await read(session, 2) if isinstance(frame, RoundFrame)] == [1, 3]
+
+
+async def heard(session: GatewaySession) -> list[int]:
+    """Numbers of the rounds that it is told."""
+    session.close()
+    return [frame.number async for frame in session.frames() if isinstance(frame, RoundFrame)]
+
+
+async def test_a_gateway_that_wants_quiet_hears_of_rounds_when_its_time_has_come() -> None:
+    hall = Hall(capacity=99)
+    session, often = hall.sessions.open("a", quiet_s=5.0), hall.sessions.open("b")
+    for number in range(24):
+        hall.now = 1.0 + number / 2
+        hall.round(number)
+    assert await heard(session) == [0, 10, 20]
+    assert await heard(often) == [*range(24)]
+
+
+async def test_a_load_that_changed_is_told_within_half_a_second() -> None:
+    hall = Hall(capacity=99)
+    session = hall.sessions.open("a", quiet_s=5.0)
+    loads = [LOAD, LOAD, Load(1, 0, 4, 0, 9, 10), Load(1, 0, 4, 0, 9, 10), Load(1, 0, 4, 0, 9, 10), LOAD]
+    for number, load in enumerate(loads):
+        hall.now = 1.0 + number * 0.3
+        hall.sessions.deliver(RoundNews(number, load, False, {}))
+    hall.now = 4.0
+    hall.sessions.deliver(RoundNews(9, LOAD, True, {}))
+    assert await heard(session) == [0, 2, 5, 9]
+
+
+async def test_a_gateway_that_waits_for_a_request_hears_often_until_that_ends() -> None:
+    hall = Hall(capacity=99)
+    session = hall.sessions.open("a", quiet_s=5.0)
+    hall.now = 1.0
+    hall.round(0)
+    session.expect("r")
+    for number in range(1, 4):
+        hall.now += 0.5
+        hall.round(number)
+    hall.sessions.deliver(RoundNews(4, LOAD, False, {1: [Update("other", end=End())]}))
+    hall.now += 0.5
+    hall.round(5)
+    hall.sessions.deliver(RoundNews(6, LOAD, False, {1: [Update("r", end=End())]}))
+    for number in range(7, 18):
+        hall.now += 0.5
+        hall.round(number)
+    assert await heard(session) == [0, 1, 2, 3, 4, 5, 6, 16]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [(0.0, 0.5), (-3.0, 0.5), (float("inf"), 10.0), (3_000.0, 10.0), (7.0, 7.0)]
+)
+def test_no_gateway_can_ask_for_more_quiet_than_it_would_bear(asked: float, given: float) -> None:
+    session = Hall().sessions.open("a", quiet_s=asked)
+    session.put(RoundFrame(1, LOAD, False), 100.0)
+    assert not session.due(LOAD, False, 100.0 + given - 0.01)
+    assert session.due(LOAD, False, 100.0 + given)
 
 
 async def test_a_gateway_that_does_not_read_loses_its_own_session_only() -> None:

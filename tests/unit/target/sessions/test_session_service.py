@@ -100,6 +100,8 @@ async def test_welcome_tells_pair_model_and_load(target: Target) -> None:
         told = client.welcome.numerics
         assert (told.digest, told.release, told.device) == (NUMERICS.digest, "1.2.3", "a CPU")
         assert (dict(told.libraries), told.dtype) == ({"torch": "2"}, "float32")
+        assert client.welcome.HasField("up")
+        assert client.welcome.up.ToNanoseconds() < 300e9, "it counts from when calls were taken"
 
 
 async def test_frames_wait_while_a_round_is_launched_and_never_long(target: Target) -> None:

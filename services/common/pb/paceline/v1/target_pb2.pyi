@@ -70,20 +70,27 @@ class Hello(google.protobuf.message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
     GATEWAY_ID_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
+    QUIET_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract; another is refused with ERROR_REASON_PROTOCOL."""
     gateway_id: builtins.str
     """Who opens it, for logs."""
     secret: builtins.str
     """What gateways and targets share, where the target wants it; another one is refused with UNAUTHENTICATED."""
+    @property
+    def quiet(self) -> google.protobuf.duration_pb2.Duration:
+        """Longest silence that the gateway wants while none of its requests is here and the load stays; absent: half a second."""
+
     def __init__(
         self,
         *,
         protocol_version: builtins.int = ...,
         gateway_id: builtins.str = ...,
         secret: builtins.str = ...,
+        quiet: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version", "secret", b"secret"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["quiet", b"quiet"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version", "quiet", b"quiet", "secret", b"secret"]) -> None: ...
 
 global___Hello = Hello
 
@@ -455,6 +462,7 @@ class Welcome(google.protobuf.message.Message):
     LOAD_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
     NUMERICS_FIELD_NUMBER: builtins.int
+    UP_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -475,6 +483,10 @@ class Welcome(google.protobuf.message.Message):
     def numerics(self) -> global___Numerics:
         """How the target computes, as Describe tells it; absent: a target that does not say."""
 
+    @property
+    def up(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the target has taken requests; absent: a target that does not say."""
+
     def __init__(
         self,
         *,
@@ -484,9 +496,10 @@ class Welcome(google.protobuf.message.Message):
         load: global___Load | None = ...,
         features: collections.abc.Iterable[builtins.str] | None = ...,
         numerics: global___Numerics | None = ...,
+        up: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model", "numerics", b"numerics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model", "numerics", b"numerics", "up", b"up"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "up", b"up"]) -> None: ...
 
 global___Welcome = Welcome
 
