@@ -51,7 +51,7 @@ def table() -> str:
 
 
 def _read(config: str) -> str:
-    return f"{_READ}, or on a CPU as it is (`--activations int8`)" if _WHOLE in config else _READ
+    return f"{_READ}, or as it is (`--activations int8`)" if _WHOLE in config else _READ
 
 
 def _all(numbers: Sequence[float]) -> str:

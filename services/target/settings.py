@@ -82,7 +82,7 @@ class TargetSettings:
     """Type of the weights: float32, float64, or on a GPU bfloat16."""
     activations: str = _AUTO
     """What products read: auto rows in dtype, int8 rows rounded to eight bits, each by its own largest number, by whole
-    numbers of a compressed-tensors file that is int-quantized; on a CPU. Its text is another, with drafts the same."""
+    numbers of a compressed-tensors file that is int-quantized. Its text is another; drafts do not change it."""
     threads: int = 1
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
@@ -254,9 +254,8 @@ class TargetSettings:
     def _check_eight_bits(self) -> None:
         _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")
         _require(self.activations in _KV_DTYPES, "activations", f"must be one of {', '.join(_KV_DTYPES)}")
-        _require(self.device == "cpu" or not self.whole, "activations", "int8 runs on a CPU only: take auto")
-        _require(not (self.whole and self.random_weights), "activations", "int8 needs the whole numbers of a file")
         wide = self.device == "cuda" and self.dtype != "bfloat16"
+        _require(not (self.whole and wide), "activations", "int8 goes with dtype bfloat16 on a GPU")
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
 
     @property

@@ -23,8 +23,9 @@ from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.gated_delta.rounds.clusters import source as clusters
 from services.common.kernels.gated_delta.rounds.many import source as many
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.source import source_of as persistent_source
-from services.common.kernels.linear.persistent.tiling import PersistentTiling, eight_cut
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import source_of as skinny_source
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut

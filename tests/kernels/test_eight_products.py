@@ -12,9 +12,11 @@ from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
+from services.common.kernels.linear.persistent import eight, wide
 from services.common.kernels.linear.persistent import tiling as tilings
-from services.common.kernels.linear.persistent import wide
-from services.common.kernels.linear.persistent.tiling import MEASURED, PersistentTiling, eight_cut, few_cut
+from services.common.kernels.linear.persistent.eight import MEASURED, eight_cut
+from services.common.kernels.linear.persistent.rule import ruled_cut
+from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
 
@@ -143,7 +145,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         (2560, 4096, Kind.ADDED): {1024: SUMMED}, (2558, 4096, Kind.PLAIN): head, (2560, 4000, Kind.PLAIN): head,
         (6146, 2560, Kind.GATED): head,
     }  # fmt: skip
-    monkeypatch.setattr(tilings, "MEASURED", table)
+    monkeypatch.setattr(eight, "MEASURED", table)
 
 
 @pytest.mark.usefixtures("measured")
@@ -155,7 +157,14 @@ def test_the_cut_of_the_fewest_measured_rows_serves() -> None:
 @pytest.mark.usefixtures("measured")
 def test_pieces_of_a_head_are_cut_alike() -> None:
     assert all(eight_cut(lines, 2560, 120, Kind.PLAIN) == SOME for lines in (151936, 77824, 74112, 28672))
-    assert eight_cut(19456, 2560, 120, Kind.PLAIN) is None
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_rule_cuts_weights_that_no_table_has_but_what_ends_with_the_best() -> None:
+    for kind, rows in ((Kind.PLAIN, 120), (Kind.PLAIN, 4096), (Kind.GATED, 513), (Kind.ADDED, 256)):
+        assert eight_cut(19456, 2560, rows, kind) == ruled_cut(19456, 2560, rows, kind, wide=False) is not None
+    assert eight_cut(19456, 2560, 120, Kind.BEST) is None
+    assert eight_cut(19456, 2560, 257, Kind.ADDED) is None
 
 
 @pytest.mark.usefixtures("measured")

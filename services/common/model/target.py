@@ -12,29 +12,38 @@ from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.families import open_family
+from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
 from services.common.model.files.random_weights import RandomCheckpoint
+from services.common.model.files.whole import WholeNumbers
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
 from services.common.model.states.rows import Rows
 from services.common.model.states.states import CodedStates, SequenceStates
-from services.common.model.weights.weights import ModelWeights, elements, model_shapes, products
-from services.common.model.weights.whole_layers import with_whole_numbers
+from services.common.model.weights.weights import (
+    ModelWeights,
+    elements,
+    keeps_packed,
+    model_shapes,
+    products,
+    weight_bytes,
+)
 
 
 class Target:
     """Weights and forward of a model; holds no request state. `lm_head_VD` is `embed_VD` itself when tied.
 
-    `products` are the shapes [outputs, depth] of the weights that rows are multiplied by on a GPU.
+    `products` are the shapes [outputs, depth] of the wide weights that rows are multiplied by on a GPU, and
+    `weight_bytes` what all weights take.
     """
 
     def __init__(self, spec: ModelSpec, weights: ModelWeights) -> None:
         self.spec = spec
         self.revision, self.elements = weights.revision, weights.elements
         self.embed_VD, self.lm_head_VD = weights.embed_VD, weights.lm_head_VD
-        self.products = products(weights)
+        self.products, self.weight_bytes = products(weights), weight_bytes(weights)
         self._stack = target_stack(spec, weights.layers, weights.norm_D)
         self._head = None if on_kernel(self.lm_head_VD) else compiled(product(self.lm_head_VD))
         self._tables = rotation_tables(spec, spec.max_positions, self.dtype, self.device)
@@ -123,7 +132,10 @@ def load_target(
         refuse_without_kernels(spec, dtype)
         keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
-    if isinstance(checkpoint, WidenedCheckpoint):
+    if isinstance(checkpoint, WidenedCheckpoint) and not whole:
         checkpoint.tell(elements(model_shapes(spec)), dtype)
-    weights = family.read_weights(spec, checkpoint, dtype, where)
-    return Target(spec, with_whole_numbers(spec, checkpoint, weights, dtype) if whole else weights)
+    if whole:
+        if not all(map(keeps_packed, spec.layers)):
+            raise ModelError(f"{folder}: activations of eight bits are for dense models without gates alone")
+        checkpoint = WholeNumbers(checkpoint)
+    return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

@@ -140,7 +140,7 @@ def _target_terms(
     spec, size = model.spec, model.dtype.itemsize
     states = SequenceStates.sizes(spec, size, widths[-1], settings.coded)
     fixed = {
-        "target_weights": size * model.elements,
+        "target_weights": model.weight_bytes,
         "target_states": states.fixed,
         "state_snapshots": settings.held_snapshots * states.per_snapshot,
         "context_weights": size * context.elements,

@@ -46,6 +46,9 @@ class RigSettings:
     family: str = "qwen3"
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the target's config.json."""
+    activations: str = "auto"
+    """Type of the rows that the target's products read, and of its weights."""
+    kv_dtype: str = "auto"
 
 
 class Rig:
@@ -71,6 +74,8 @@ class Rig:
                 adaptive=False,
                 handoff="host",
                 exact="off",
+                activations=settings.activations,
+                kv_dtype=settings.kv_dtype,
             ),
             os.getpid(),
         )
@@ -86,9 +91,9 @@ class Rig:
             for layer_X in kept_LX.unbind() if kept_LX.is_floating_point() else ():
                 layer_X.normal_(generator=self._random)
 
-    def drafter(self) -> StepGraphs:
-        """Captured drafts by (bucket, width)."""
-        block = load_block(self._drafter, self._dtype, self.settings.device, random_weights=True)
+    def drafter(self, int8: bool = False) -> StepGraphs:
+        """Captured drafts by (bucket, width); with `int8` its products are by weights of eight bits."""
+        block = load_block(self._drafter, self._dtype, self.settings.device, random_weights=True, int8=int8)
         proposer, graphs = CheckpointProposer(block, self._dtype), StepGraphs(self.device)
         shared = ArenaView.of(self.worker.arena, 16)
         proposer.check(shared)

@@ -88,8 +88,7 @@ def test_keys_and_values_in_eight_bits_go_with_some_types(settings: dict[str, An
     ("settings", "words"),
     [
         ({"activations": "fp8"}, "must be one of auto, int8"),
-        ({"activations": "int8", "device": "cuda", "dtype": "bfloat16"}, "on a CPU only"),
-        ({"activations": "int8", "random_weights": True}, "whole numbers of a file"),
+        ({"activations": "int8", "device": "cuda"}, "dtype bfloat16"),
     ],
     ids=str,
 )
@@ -97,5 +96,6 @@ def test_rows_of_eight_bits_go_with_some_settings(settings: dict[str, Any], word
     with pytest.raises(PacelineError, match=words) as refusal:
         TargetSettings(model="m", **settings)
     assert refusal.value.field == "activations"
-    assert TargetSettings(model="m", activations="int8").whole
+    for device, dtype in (("cuda", "bfloat16"), ("cpu", "float32"), ("cpu", "float64")):
+        assert TargetSettings(model="m", device=device, dtype=dtype, activations="int8").whole
     assert not TargetSettings(model="m").whole

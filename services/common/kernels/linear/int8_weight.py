@@ -4,6 +4,7 @@ A product is the same whatever computes it and in whatever order. A row has a sc
 nothing.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +45,19 @@ class Int8Weight:
         """The outputs from `first` to before `end`, in the same memory."""
         return Int8Weight(self.whole_FD[first:end], self.scale_F[first:end], self.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        """Of integers and scales."""
+        return self.whole_FD.nbytes + self.scale_F.nbytes
+
+    def to(self, device: torch.device) -> "Int8Weight":
+        """The same weight elsewhere."""
+        return self.each(lambda part: part.to(device))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Int8Weight":
+        """The weight with its lines changed: `change` gets the integers, and then the scales."""
+        return Int8Weight(change(self.whole_FD), change(self.scale_F), self.dtype)
+
     def widened(self) -> Tensor:
         """The numbers [F, D], rounded to `dtype`."""
         return (self.whole_FD * self.scale_F[:, None]).to(self.dtype)
@@ -79,3 +93,20 @@ def quantised_rows(rows_TD: Tensor, most: int = MOST) -> tuple[Tensor, Tensor]:
 def lines(weight: Weight, first: int, end: int) -> Weight:
     """Return the outputs of a weight from `first` to before `end`, in the same memory."""
     return weight.lines(first, end) if isinstance(weight, Int8Weight) else weight[first:end]
+
+
+def changed(weight: Weight, change: Callable[[Tensor], Tensor]) -> Weight:
+    """Return a weight whose lines, and what belongs to each of them, were changed alike."""
+    return change(weight) if isinstance(weight, Tensor) else weight.each(change)
+
+
+def joined(parts: Sequence[Weight]) -> Weight:
+    """Return the lines of several weights of one kind as one weight."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = [part for part in parts if isinstance(part, Int8Weight)]
+    if whole:
+        assert len(whole) == len(parts), "weights of one product are of one kind"
+        integers, scales = ([one.whole_FD for one in whole], [one.scale_F for one in whole])
+        return Int8Weight(torch.cat(integers), torch.cat(scales), whole[0].dtype)
+    return torch.cat([part for part in parts if isinstance(part, Tensor)])

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.model.files.checkpoint import TensorSource
+from services.common.model.files.whole import read_weight
 
 _COMMON = "model."
 
@@ -29,6 +31,10 @@ class Renamed:
     def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """As the source does."""
         return self._source.read(self._own(name), shape, dtype)
+
+    def read_weight(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Weight:
+        """As the source does."""
+        return read_weight(self._source, self._own(name), shape, dtype)
 
     def _own(self, name: str) -> str:
         return self._prefix + name.removeprefix(_COMMON) if name.startswith(_COMMON) else name

@@ -111,14 +111,18 @@ def _expert_shapes(ffn: Experts, hidden: int, stacked: bool) -> dict[str, tuple[
     return shapes | ({"experts.e_score_correction_bias": (ffn.count,)} if ffn.sigmoid else {})
 
 
-def read_ffn(ffn: Dense | Experts | Beside, read: Callable[..., Tensor], stacked: bool) -> FfnWeights:
+def read_ffn(
+    ffn: Dense | Experts | Beside, read: Callable[..., Tensor], stacked: bool, weigh: Callable[..., Weight]
+) -> FfnWeights:
     """Read a feed-forward part by `read`, which takes names in a block and concatenates their tensors.
+
+    `weigh` does so for the products of a dense part, whose weights it may leave packed.
 
     Raises:
         ModelError: a tensor is missing, mis-shaped or not finite.
     """
     if isinstance(ffn, Dense):
-        return _read_dense("mlp", read)
+        return _read_dense("mlp", weigh)
     if isinstance(ffn, Beside):
         return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
@@ -163,7 +167,7 @@ def _read_experts(ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor) ->
     return gate_up_EFD, down_EDF
 
 
-def _read_dense(prefix: str, read: Callable[..., Tensor]) -> DenseWeights:
+def _read_dense(prefix: str, read: Callable[..., Weight]) -> DenseWeights:
     return DenseWeights(
         gate_up_FD=read(f"{prefix}.gate_proj.weight", f"{prefix}.up_proj.weight"),
         down_DF=read(f"{prefix}.down_proj.weight"),

@@ -7,10 +7,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quantised
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight, changed, joined, quantised
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
-from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec
+from services.common.model.files.whole import read_weight
+from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
 from services.common.model.weights.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.weights.ffn_weights import STACKED, DenseWeights, FfnWeights, ffn_shapes, read_ffn
 from services.common.model.weights.fold import halves_apart, queries_and_gates
@@ -104,11 +105,21 @@ def elements(shapes: Shapes) -> int:
 
 
 def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
-    """Return the shapes [outputs, depth] of the weights of mixers, feed-forward parts and head, each once."""
-    inputs = [weight for layer in weights.layers for weight in _mixing(layer.mixer)]
-    inner = [weight for layer in weights.layers for weight in layer.ffn.products]
-    shapes = ((weight.shape[0], weight.shape[1]) for weight in (*inputs, *inner, weights.lm_head_VD))
-    return tuple(dict.fromkeys(shapes))
+    """Return the shapes [outputs, depth] of the weights of mixers, feed-forward parts and head, each once.
+
+    Sums of whole numbers have no order, so no engine can have another than the others, and they are left out.
+    """
+    found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
+    wide = [weight for weight in (*found, weights.lm_head_VD) if isinstance(weight, Tensor)]
+    return tuple(dict.fromkeys((weight.shape[0], weight.shape[1]) for weight in wide))
+
+
+def weight_bytes(weights: ModelWeights) -> int:
+    """Return what a model's numbers take: those of products as they are kept, all others in the model's type."""
+    found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
+    eight = [weight for weight in found if isinstance(weight, Int8Weight)]
+    others = weights.elements - sum(prod(weight.shape) for weight in eight)
+    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in eight)
 
 
 def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Weight, ...]:
@@ -207,32 +218,47 @@ def read_layer(
         parts = [checkpoint.read(f"{prefix}.{name}", shapes[f"{prefix}.{name}"], wide) for name in names]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
+    def weigh(*names: str) -> Weight:
+        own = [f"{prefix}.{name}" for name in names]
+        return joined([read_weight(checkpoint, name, shapes[name], dtype) for name in own]).to(device)
+
     mixer = layer.mixer
+    of_products = weigh if keeps_packed(layer) else read
     before_D, between_D, *around = (read(f"{name}.weight") for name in (_SANDWICH if layer.sandwich else _NORMS))
     return LayerWeights(
         input_norm_D=before_D,
-        mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read),
+        mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read, of_products),
         post_norm_D=between_D,
-        ffn=read_ffn(layer.ffn, read, stacked=f"{prefix}.{STACKED}" in shapes),
+        ffn=read_ffn(layer.ffn, read, f"{prefix}.{STACKED}" in shapes, of_products),
         mixed_norm_D=around[0] if around else None,
         fed_norm_D=around[1] if around else None,
         scale_1=read(_SCALE) if layer.scaled else None,
     )
 
 
-def _read_attention(attention: Attention, read: Callable[..., Tensor]) -> AttentionWeights:
+def keeps_packed(layer: LayerSpec) -> bool:
+    """Whether the products of a block may read weights as a file has them."""
+    mixer = layer.mixer
+    return isinstance(mixer, Attention) and isinstance(layer.ffn, Dense) and not (mixer.gated or mixer.head_gates)
+
+
+def _read_attention(
+    attention: Attention, read: Callable[..., Tensor], weigh: Callable[..., Weight]
+) -> AttentionWeights:
     bias_F = read(*(f"self_attn.{name}_proj.bias" for name in "qkv")) if attention.bias else None
     products = "qkk" if attention.k_as_v else "qkv"
-    qkv_FD, gate_FD = read(*(f"self_attn.{name}_proj.weight" for name in products)), None
+    names = [f"self_attn.{name}_proj.weight" for name in products]
+    qkv_FD: Weight
+    gate_FD = read("self_attn.g_proj.weight") if attention.head_gates else None
     if attention.gated:
-        qkv_FD, gate_FD = queries_and_gates(qkv_FD, attention)
-    if attention.head_gates:
-        gate_FD = read("self_attn.g_proj.weight")
+        qkv_FD, gate_FD = queries_and_gates(read(*names), attention)
+    else:
+        qkv_FD = weigh(*names)
     return AttentionWeights(
-        qkv_FD=halves_apart(qkv_FD, attention),
+        qkv_FD=changed(qkv_FD, lambda lines: halves_apart(lines, attention)),
         bias_F=bias_F,
         head_norm_HD=_head_norms(attention, read) if attention.qk_norm else None,
-        o_DF=read("self_attn.o_proj.weight"),
+        o_DF=weigh("self_attn.o_proj.weight"),
         gate_FD=gate_FD,
     )
 

@@ -9,21 +9,19 @@ from functools import cache
 from itertools import product
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.persistent.tiling import (
-    STORED_LINES,
-    WIDE_SUB,
-    PersistentTiling,
-)
+from services.common.kernels.linear.persistent.tiling import STORED_LINES, PersistentTiling
 
 _PROCESSORS = 132
-_FLOPS, _CACHE_BYTES, _MEMORY_BYTES = 700e12 / _PROCESSORS, 10e12, 4.6e12
-"""A second: of a multiprocessor's matrix units, of L2, and of memory."""
+_FLOPS, _CACHE_BYTES, _MEMORY_BYTES = 1400e12 / _PROCESSORS, 10e12, 4.6e12
+"""A second: of a multiprocessor's matrix units for numbers of one byte, of L2, and of memory."""
 _LAUNCH_S = 2.6e-6
-_NUMBER_BYTES, _SHARED_BYTES, _STAGE_BYTES = 2, 232_448, 24 * 1024
+_RESULT_BYTES, _SUB_BYTES, _SHARED_BYTES, _STAGE_BYTES = 2, 128, 232_448, 24 * 1024
 _LEAST_STAGES, _MOST_STAGES = 4, 12
 _REGISTERS, _MOST_LINES = 65_536, 256
 _BESIDE = {Kind.ADDED: 88}
 """Registers of a thread beside its sums, where they are more than 24: for a stream and its norm."""
+_SCALES = 12
+"""Registers of a thread for the scales of integers."""
 _TILE_ROWS = (64, 128, 192, 256)
 _PAIRS, _FOURS = ((1, 1), (2, 1), (1, 2)), ((2, 2), (4, 1), (1, 4))
 """CTAs that share lines, and CTAs that share rows. Of more than 64 rows no cluster of four was ever the quickest."""
@@ -32,18 +30,21 @@ _ALIKE = 1.15
 
 
 @cache
-def ruled_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
-    """Return the cut of a weight in bfloat16 that serves where no table has one; None where none is legal."""
-    return next(iter(shortlist(lines, depth, rows, kind, 1)), None)
+def ruled_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool = True) -> PersistentTiling | None:
+    """Return the cut of a weight that serves where no table has one; None where none is legal."""
+    return next(iter(shortlist(lines, depth, rows, kind, 1, wide=wide)), None)
 
 
-def shortlist(lines: int, depth: int, rows: int, kind: Kind, most: int, fours: bool = False) -> list[PersistentTiling]:
+def shortlist(
+    lines: int, depth: int, rows: int, kind: Kind, most: int, fours: bool = False, wide: bool = True
+) -> list[PersistentTiling]:
     """Return up to so many legal cuts; clusters of four are among them if they are asked for.
 
+    Numbers are bfloat16 if they are `wide`, else they have eight bits.
     Those that the model finds alike come by how many multiprocessors they keep busy, for what waits for memory waits
     the less the more of them ask. Then small clusters come first, and those that share lines.
     """
-    found = [cut for cut in _candidates(kind, depth, fours) if fits(cut, lines, depth)]
+    found = [cut for cut in _candidates(kind, depth, fours, wide) if fits(cut, lines, depth)]
     times = {cut: seconds(cut, lines, depth, rows) for cut in found}
     least = min(times.values(), default=0.0)
 
@@ -59,9 +60,10 @@ def seconds(cut: PersistentTiling, lines: int, depth: int, rows: int) -> float:
     outputs = lines // cut.halves
     tiles, ctas = cut.tiles(rows, outputs) * cut.cluster, cut.grid(rows, outputs, _PROCESSORS)[0]
     waves = -(-tiles // ctas)
-    compute = waves * cut.rows * cut.lines * depth * 2 / _FLOPS
-    taken_in = (cut.height(rows) / cut.across + cut.lines / cut.share) * depth * _NUMBER_BYTES
-    read = (lines * depth + rows * depth + rows * outputs) * _NUMBER_BYTES
+    number_bytes = 1 + cut.wide
+    compute = waves * cut.rows * cut.lines * depth * 2 * number_bytes / _FLOPS
+    taken_in = (cut.height(rows) / cut.across + cut.lines / cut.share) * depth * number_bytes
+    read = (lines * depth + rows * depth) * number_bytes + rows * outputs * _RESULT_BYTES
     return max(compute, tiles * taken_in / _CACHE_BYTES, read / _MEMORY_BYTES) + _LAUNCH_S
 
 
@@ -73,7 +75,8 @@ def fits(cut: PersistentTiling, lines: int, depth: int) -> bool:
         return False
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
     parts = -(-cut.ctas * cut.threads // 128)
-    if cut.lines // 2 + _BESIDE.get(cut.kind, 24) > _REGISTERS // 4 // 32 // parts:
+    beside = _BESIDE.get(cut.kind, 24) + (0 if cut.wide else _SCALES)
+    if cut.lines // 2 + beside > _REGISTERS // 4 // 32 // parts:
         return False
     # CTAs that share lines load parts of a stage, of halves, or of lines where the swizzle begins.
     half = cut.lines // cut.halves
@@ -86,12 +89,12 @@ def _busy(cut: PersistentTiling, lines: int, rows: int) -> float:
     return round(25 * tiles / (-(-tiles // _PROCESSORS) * _PROCESSORS)) / 25
 
 
-def _candidates(kind: Kind, depth: int, fours: bool) -> Iterator[PersistentTiling]:
+def _candidates(kind: Kind, depth: int, fours: bool, wide: bool) -> Iterator[PersistentTiling]:
     halves = 1 + (kind == Kind.GATED)
     bands = range(16, _MOST_LINES // halves + 1, STORED_LINES)
     for rows, band, (share, across) in product(_TILE_ROWS, bands, _PAIRS + _FOURS if fours else _PAIRS):
-        cut = PersistentTiling(rows, band, 1, 1, kind, share, 1, across, wide=True)
-        stage = (cut.rows + cut.lines) * WIDE_SUB * _NUMBER_BYTES
-        subs = 2 if 2 * stage <= _STAGE_BYTES and depth % (2 * WIDE_SUB) == 0 else 1
+        cut = PersistentTiling(rows, band, 1, 1, kind, share, 1, across, wide)
+        stage = (cut.rows + cut.lines) * _SUB_BYTES
+        subs = 2 if 2 * stage <= _STAGE_BYTES and depth % (2 * cut.depth) == 0 else 1
         stages = (_SHARED_BYTES - 1024) // (subs * stage + 16)
         yield cut._replace(subs=subs, stages=min(stages, _MOST_STAGES))

@@ -125,9 +125,6 @@ def measured(weights: str) -> Measured:
     return found
 
 
-MEASURED = measured("int8")
-
-
 def few_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool) -> PersistentTiling:
     """Return the cut of a weight for up to 64 rows: every multiprocessor gets about as many bytes of it.
 
@@ -143,17 +140,6 @@ def few_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool) -> Persis
     stage = (cut.rows + cut.lines) * _SUB_BYTES
     subs = 2 if depth % (2 * cut.depth) == 0 and 2 * stage <= _STAGE_BYTES else 1
     return cut._replace(subs=subs, stages=min(_MOST_STAGES, (_SHARED_BYTES - _ALIGNMENT) // (subs * stage)))
-
-
-def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
-    """Return how a product is cut; None where none was measured, or Triton was quicker."""
-    if depth % SUB or lines % STORED_LINES:
-        return None
-    if rows <= FEW_ROWS:
-        return few_cut(lines, depth, rows, kind, wide=False)
-    found = MEASURED.get((min(lines, HEAD_LINES), depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
-    cut = next((cut for most, cut in sorted(found.items()) if rows <= most), None)
-    return cut._replace(kind=kind) if cut else None
 
 
 def _rounded(number: int, multiple: int) -> int:

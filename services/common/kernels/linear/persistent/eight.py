@@ -1,0 +1,35 @@
+"""How products by weights of eight bits are divided among CTAs that take tiles."""
+
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.rule import ruled_cut
+from services.common.kernels.linear.persistent.tiling import (
+    FEW_ROWS,
+    HEAD_LINES,
+    STORED_LINES,
+    SUB,
+    PersistentTiling,
+    few_cut,
+    measured,
+)
+
+MEASURED = measured("int8")
+_MOST_ADDED = 256
+"""Rows up to which a ruled product adds itself to the stream; of more the sum is a launch of its own."""
+
+
+def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
+    """Return how a product is cut; None where Triton was quicker, or is left to serve what nothing was measured of.
+
+    A table decides of the weights that it has. A rule cuts others, and all weights for up to 64 rows.
+    """
+    if depth % SUB or lines % STORED_LINES:
+        return None
+    if rows <= FEW_ROWS:
+        return few_cut(lines, depth, rows, kind, wide=False)
+    shape = min(lines, HEAD_LINES) if kind in (Kind.PLAIN, Kind.BEST) else lines, depth
+    if not any(shape == (known, deep) for known, deep, _ in MEASURED):
+        ruled = kind in (Kind.PLAIN, Kind.GATED) or (kind == Kind.ADDED and rows <= _MOST_ADDED)
+        return ruled_cut(lines, depth, rows, kind, wide=False) if ruled else None
+    found = MEASURED.get((*shape, Kind.PLAIN if kind == Kind.BEST else kind), {})
+    cut = next((cut for most, cut in sorted(found.items()) if rows <= most), None)
+    return cut._replace(kind=kind) if cut else None
