@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.exact", description=__doc__)
     parser.add_argument("stage", choices=sorted(STAGES))
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b", help="of kernels")
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b", help="of kernels and rounds")
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
     parser.add_argument("--mps", choices=("auto", "true", "false"), help="auto for pair, false for kills")
@@ -31,6 +31,9 @@ def main() -> int:
     parser.add_argument(
         "--exact", choices=("fallback", "strict", "off"), default="fallback", help="of rounds: the check"
     )
+    parser.add_argument("--short", action="store_true", help="of rounds: fewer of them")
+    parser.add_argument("--activations", choices=("auto", "int8"), default="auto", help="of rounds")
+    parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -52,7 +55,10 @@ def _cost(chosen: argparse.Namespace) -> int:
 
 
 def _rounds(chosen: argparse.Namespace) -> int:
-    return conclude("rounds", chosen.shape, round_rows(chosen.tiny, chosen.exact), chosen.save)
+    eight = {"activations": chosen.activations, "kv_dtype": chosen.kv_dtype}
+    name = "".join(f"_{one}_{kind}" for one, kind in eight.items() if kind != "auto")
+    rows = round_rows(chosen.tiny, chosen.exact, chosen.short, "" if chosen.tiny else chosen.shape, *eight.values())
+    return conclude(f"rounds{name}", chosen.shape, rows, chosen.save)
 
 
 def _pair(chosen: argparse.Namespace) -> int:

@@ -213,9 +213,30 @@ def _as_prompt(spec: RequestSpec, tokens: Sequence[int]) -> RequestSpec:
     return replace(begun(spec, 1), token_ids=tuple(tokens), prompt_length=len(tokens))
 
 
-def round_rows(tiny: bool, exact: str = "fallback") -> Iterator[Row]:
+SHORT = replace(
+    FULL,
+    rig=replace(FULL.rig, slots=32, widths=(1, 4, 16), chunks=(32, 512, 2048)),
+    sizes=LoadSizes(96, PROMPTS[:4]),
+    loads={1: 4, 8: 32, 32: 64},
+    chunks=(512, 2048),
+    kv_requests=4,
+    kv_tokens=300,
+)
+"""Fewer texts of a model whose start takes its time."""
+
+
+def round_rows(
+    tiny: bool,
+    exact: str = "fallback",
+    short: bool = False,
+    shape: str = "",
+    activations: str = "auto",
+    kv_dtype: str = "auto",
+) -> Iterator[Row]:
     """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
-    plan = TINY if tiny else FULL
+    plan = TINY if tiny else SHORT if short else FULL
+    rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype)
+    plan = replace(plan, rig=replace(rig, shape=SHAPES[shape]) if shape else rig)
     yield from plan_rows(plan, plan.cells, exact)
 
 

@@ -48,6 +48,8 @@ class RigShape:
     family: str = "qwen3"
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the target's config.json."""
+    activations: str = "auto"
+    kv_dtype: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
         adaptive=False,
         handoff="host",
         exact=exact,
+        activations=rig.activations,
+        kv_dtype=rig.kv_dtype,
     )
     worker = build_worker(settings, os.getpid())
     worker.runner.use(DirectDrafts())

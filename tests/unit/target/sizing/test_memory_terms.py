@@ -50,6 +50,10 @@ class Loaded:
         return elements(model_shapes(self.spec) if isinstance(self.spec, ModelSpec) else context_shapes(self.spec))
 
     @property
+    def weight_bytes(self) -> int:
+        return self.dtype.itemsize * self.elements
+
+    @property
     def drafter_elements(self) -> int:
         assert isinstance(self.spec, DrafterSpec)
         return elements(block_shapes(self.spec))
