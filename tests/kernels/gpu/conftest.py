@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ def brisk_interpreter(full: bool) -> Iterator[None]:
     """Puts the interpreted operators in place once a launch, and looks for overflows in the whole sweep alone.
 
     The interpreter looks through the whole language at every call of one kernel's function by another, and finds what
-    the launch has put there. It computes each sum and product of 32-bit integers a second time in 64.
+    the launch has put there. It computes each sum and product of 32-bit integers a second time in 64. It makes the
+    same shapes and types anew for every result.
     """
     from triton.runtime import interpreter
 
     with pytest.MonkeyPatch.context() as patch:
         _patch_once_a_launch(interpreter, patch)
+        _keep_shapes_and_types(interpreter, patch)
         options = interpreter.InterpreterOptions(sanitize_overflow=full)
         patch.setattr(interpreter.interpreter_builder, "options", options)
         yield
@@ -31,11 +35,13 @@ def _patch_once_a_launch(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
     run: Callable[..., Any] = interpreter.GridExecutor.__call__
     present: set[frozenset[int]] = set()
 
-    def once(function: Any) -> Any:
+    @cache
+    def languages_of(function: Any) -> frozenset[int]:
         languages = (interpreter.tl, interpreter.tl.core)
-        asked = frozenset(
-            id(value) for value in function.__globals__.values() if any(value is one for one in languages)
-        )
+        return frozenset(id(value) for value in function.__globals__.values() if any(value is one for one in languages))
+
+    def once(function: Any) -> Any:
+        asked = languages_of(function)
         if asked in present:
             return interpreter._LangPatchScope()
         present.add(asked)
@@ -49,3 +55,22 @@ def _patch_once_a_launch(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(interpreter, "_patch_lang", once)
     patch.setattr(interpreter.GridExecutor, "__call__", launch)
+
+
+def _keep_shapes_and_types(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
+    core = interpreter.tl.core
+    number_of, pointer = cache(interpreter._get_np_dtype), interpreter._get_np_dtype(core.pointer_type(core.int8))
+
+    @cache
+    def shaped(sizes: tuple[int, ...]) -> tuple[Any, Any]:
+        return core.tuple([core.constexpr(size) for size in sizes]), core.constexpr(math.prod(sizes))
+
+    def hold(result: Any, handle: Any, kind: Any) -> None:
+        result.handle, result.type, result.dtype = handle, kind, kind.scalar
+        result.shape, result.numel = shaped(tuple(kind.shape) if kind.is_block() else ())
+
+    def number(kind: Any) -> Any:
+        return pointer if kind.scalar.is_ptr() else number_of(kind.scalar)
+
+    patch.setattr(core.tensor, "__init__", hold)
+    patch.setattr(interpreter, "_get_np_dtype", number)

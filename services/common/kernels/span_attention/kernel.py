@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.hopper import attend_tiles, tiles_of
@@ -20,7 +21,8 @@ from services.common.kernels.span_attention.program import attend_kernel
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, part_count, split_count
 
-_MERGE_ROWS, _MERGE_WARPS = 1, 1
+_MERGE_ROWS, _MERGE_WARPS = 16 if INTERPRETED else 1, 1
+"""The interpreter takes as long over a row as over sixteen."""
 _MANY_MERGE_ROWS, _MANY_MERGE_WARPS = 4, 4
 _MANY_MERGES = 264
 _LOG2_E = 1.4426950408889634
