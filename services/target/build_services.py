@@ -140,8 +140,14 @@ def _engine(
         meter=meter,
         recorder=recorder,
         deliver=deliver,
-        points=SyncPoints.from_environment(),
         launching=launching,
+    )
+    SyncPoints.from_environment().stand_before(
+        plan=worker.scheduler.plan,
+        draft=worker.runner.prepare,
+        verify=worker.runner.launch,
+        commit=worker.scheduler.commit,
+        emit=recorder.add,
     )
     return Engine(parts)
 

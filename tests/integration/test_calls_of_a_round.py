@@ -25,7 +25,7 @@ from services.target.app import TargetApp
 from services.target.settings import TargetSettings
 
 MODELS = Path(__file__).resolve().parents[2] / "models" / "embedded"
-MOST_CALLS = 320
+MOST_CALLS = 260
 BY_THE_CLOCK = {
     "metrics",
     "StateMeter.follow",

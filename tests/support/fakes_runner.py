@@ -21,10 +21,10 @@ class FakeOutput:
     """The output of a round that took no time."""
 
     take: Callable[[], tuple[Outcome, ...]]
-    prepare_us: int = 1
-    prefill_us: int = 0
-    verify_us: int = 10
-    host_us: int = 1
+    prepare_us: float = 1.0
+    prefill_us: float = 0.0
+    verify_us: float = 10.0
+    host_us: float = 1.0
     ruled: bool = False
     scores: tuple[PromptScores, ...] = ()
 
@@ -58,7 +58,7 @@ class _Seat:
     active: bool = True
 
 
-@dataclass(slots=True)
+@dataclass
 class FakeRunner:
     """Runs plans on lists. ``accept(slot, round)`` says how many drafts of a row are right; default: all.
 

@@ -1,5 +1,8 @@
 """InferenceService: the gateway's own contract; protobuf at the edge."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.gateway.grpc import convert
 from services.gateway.intake.inlet import Messages
@@ -20,13 +23,15 @@ class InferenceService:
         self._board = board
         self._default_max_tokens = default_max_tokens
 
-    async def Generate(self, messages: Messages[inference_pb2.GenerateRequest], context: Context) -> None:
+    def Generate(
+        self, messages: Messages[inference_pb2.GenerateRequest], context: Context
+    ) -> Coroutine[Any, Any, None]:
         """Generates text for one prompt and streams it."""
 
         async def ask() -> Query:
             return convert.query(await messages.only(), self._default_max_tokens)
 
-        await self._streams.serve(ask, context, convert.messages)
+        return self._streams.serve(ask, context, convert.messages)
 
     async def GenerateWhole(
         self, messages: Messages[inference_pb2.GenerateWholeRequest], context: Context

@@ -205,24 +205,26 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
             if handler.response_streaming
             else grpc.stream_unary_rpc_method_handler
         )
-        serve = self._streaming if handler.response_streaming else self._single
-        parse, whole = tolerant(handler.request_deserializer or bytes), not handler.request_streaming
+        parse = tolerant(handler.request_deserializer or bytes)
 
-        async def taken(context: Any) -> Any:
-            messages: Messages[Any] = Messages(self._gates.present(), context, parse, self._threads)
-            return await messages.only() if whole else messages
+        def messages(context: Any) -> Messages[Any]:
+            return Messages(self._gates.present(), context, parse, self._threads)
 
-        return make(serve(behaviour, taken), _as_it_came, handler.response_serializer)
+        if handler.request_streaming:
+            serve: Any = lambda _, context: behaviour(messages(context), context)  # noqa: E731 - it takes no part
+        else:
+            serve = (self._streaming if handler.response_streaming else self._single)(behaviour, messages)
+        return make(serve, _as_it_came, handler.response_serializer)
 
-    def _single(self, behaviour: Callable[..., Any], taken: Callable[[Any], Awaitable[Any]]) -> Callable[..., Any]:
+    def _single(self, behaviour: Callable[..., Any], messages: Callable[[Any], Messages[Any]]) -> Callable[..., Any]:
         async def serve(_: Any, context: Any) -> Any:
-            return await behaviour(await taken(context), context)
+            return await behaviour(await messages(context).only(), context)
 
         return serve
 
-    def _streaming(self, behaviour: Callable[..., Any], taken: Callable[[Any], Awaitable[Any]]) -> Callable[..., Any]:
+    def _streaming(self, behaviour: Callable[..., Any], messages: Callable[[Any], Messages[Any]]) -> Callable[..., Any]:
         async def serve(_: Any, context: Any) -> AsyncIterator[Any]:
-            responses = behaviour(await taken(context), context)
+            responses = behaviour(await messages(context).only(), context)
             if inspect.isawaitable(responses):
                 await responses
                 return

@@ -24,9 +24,13 @@ class TokenBytes:
         """The same with other bytes for some tokens."""
         return TokenBytes([pieces.get(token_id, piece) for token_id, piece in enumerate(self._pieces)])
 
-    def of(self, token_id: int) -> bytes:
-        """The bytes of a token; empty for ids beyond the table, as a padded vocabulary has."""
-        return self._pieces[token_id] if token_id < len(self._pieces) else b""
+    def of(self, *token_ids: int) -> bytes:
+        """The bytes of tokens, joined; empty for ids beyond the table, as a padded vocabulary has."""
+        pieces, known = self._pieces, len(self._pieces)
+        found = b""
+        for token_id in token_ids:
+            found += pieces[token_id] if token_id < known else b""
+        return found
 
 
 class Detokenizer:
@@ -37,9 +41,9 @@ class Detokenizer:
         self._token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def push(self, token_id: int) -> str:
-        """The characters that this token completes; may be empty."""
-        return self._decoder.decode(self._token_bytes.of(token_id))
+    def push(self, *token_ids: int) -> str:
+        """The characters that these tokens complete; may be empty."""
+        return self._decoder.decode(self._token_bytes.of(*token_ids))
 
     def finish(self) -> str:
         """U+FFFD when the output ends inside a character, as a full decode shows it; else empty."""

@@ -33,14 +33,13 @@ class TextStream:
             token_ids: the tokens in order.
             hidden: how many at the end are stop tokens, which are no part of the text.
         """
-        texts: list[str] = []
         visible = len(token_ids) - hidden
+        if self._cutter is None:
+            return Piece(len(token_ids), self._detokenizer.push(*token_ids[:visible]), False)
+        texts: list[str] = []
         for index, token_id in enumerate(token_ids):
             self._count += 1
             text = self._detokenizer.push(token_id) if index < visible else ""
-            if self._cutter is None:
-                texts.append(text)
-                continue
             final, stopped = self._cutter.push(text, armed=self._count > self._min_tokens)
             texts.append(final)
             if stopped:

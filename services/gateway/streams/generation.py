@@ -6,7 +6,7 @@ from services.common.request.sampling import FinishReason
 from services.gateway.prompts.text import TextStream
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.streams.migration import MigratingRequest, Totals
-from services.gateway.targets.messages import Finished, PositionLogprobs
+from services.gateway.targets.messages import Finished, PositionLogprobs, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Generation:
         """
         self.delivered = self._position
         while self._finish is None:
-            delta = await self._advance()
+            delta = self._advanced(await self._journey.next())
             if delta.token_ids or delta.text or delta.prompt_logprobs:
                 return delta
         if self._tail:
@@ -125,8 +125,7 @@ class Generation:
         """Tells the target what was delivered: the rest counts as discarded, and what still runs is cancelled."""
         self._journey.abandon(self.delivered, reason)
 
-    async def _advance(self) -> Delta:
-        update = await self._journey.next()
+    def _advanced(self, update: Update) -> Delta:
         end = update.end
         hidden = int(isinstance(end, Finished) and end.reason is FinishReason.STOP_TOKEN and bool(update.token_ids))
         if self._silent and (update.token_ids or isinstance(end, Finished)):

@@ -112,8 +112,10 @@ class MigratingRequest:
         """
         while True:
             attempt = self._attempt or await self._place()
-            update = (await attempt.next()).scored_behind(self._scored)
-            self._scored += len(update.scores)
+            update = await attempt.next()
+            if update.scores:
+                update = update.scored_behind(self._scored)
+                self._scored += len(update.scores)
             if update.token_ids:
                 if self._origin is not self._present:
                     self._compare()

@@ -52,8 +52,7 @@ class StateKeeper:
 
     def landed(self, plan: Plan) -> None:
         """A round was committed: states that it kept count, unless the K/V before them did not come to be known."""
-        if plan.saves or plan.chunks:
-            self._forget(save for save in plan.every_save if self._cache is None or not self._cache.knows(save.name))
+        self._forget(save for save in plan.every_save if self._cache is None or not self._cache.knows(save.name))
 
     def failed(self, plan: Plan) -> None:
         """A round failed: nothing that it kept counts, nor what slots that it may have computed were to keep."""

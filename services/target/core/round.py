@@ -13,13 +13,13 @@ from services.target.core.plan import Commit, Outcome, Plan, PromptScores
 class RoundOutput(Protocol):
     """The handle of a launched round. Times are microseconds; the last two are known once the round has landed."""
 
-    prepare_us: int
+    prepare_us: float
     """Applying the plan and publishing the drafter's inputs."""
-    prefill_us: int
+    prefill_us: float
     """Prompt chunks."""
-    verify_us: int
+    verify_us: float
     """The verify forward."""
-    host_us: int
+    host_us: float
     """Reading the outcomes."""
     ruled: bool
     """Whether the next round can be launched only when this one has landed: a grammar rules rows of it."""
@@ -82,11 +82,8 @@ class Round:
     output: RoundOutput = field(init=False)
     outcomes: tuple[Outcome, ...] = ()
     commit: Commit = field(init=False)
-    over: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.over = self.plan.empty
+    over: bool = False
 
 
-NO_ROUND = Round(Plan(0, 1, (), 0, (), (), (), ()))
+NO_ROUND = Round(Plan(0, 1, (), 0, (), (), (), ()), over=True)
 """The value where no round is in flight; it is over."""

@@ -13,8 +13,7 @@ from torch import Tensor
 from services.common.kernels.nodes import Nodes, first_path
 from services.common.kernels.read_mailbox import read_mailbox
 from services.target.device.context import Pool
-from services.target.device.outputs import Rows
-from services.target.device.state import HostSlot, stop_ids
+from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import without
 

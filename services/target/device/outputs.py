@@ -15,7 +15,7 @@ from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, PositionLogprobs, PromptScores
 from services.target.device.scoring import Scored
-from services.target.device.state import HostSlot
+from services.target.device.state import Rows
 
 ENDS: dict[int, FinishReason | None] = {
     End.NONE: None,
@@ -24,9 +24,6 @@ ENDS: dict[int, FinishReason | None] = {
     End.CONTEXT: FinishReason.CONTEXT,
     End.NON_FINITE: FinishReason.ERROR,
 }
-
-Rows = Sequence[tuple[int, HostSlot]]
-"""Slots of a step's rows and the requests that held them: the slots may have changed hands when the host reads."""
 
 
 class _Copies(NamedTuple):
@@ -62,12 +59,12 @@ class RoundOutput:
         self._scored: list[Scored] = []
         self.done: torch.cuda.Event | None = None
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
-        self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
+        self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0.0
 
     def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
         """Enqueues the copies of a step's results at once."""
         table = None
-        if any(seat.spec.logprobs is not None for _, seat in rows):
+        if [seat for _, seat in rows if seat.spec.logprobs is not None]:
             chosen_BW, ids_BWN, values_BWN = logprobs(result.by_depth(logits_BWV), result.tokens_BW, self._most)
             table = (to_host(chosen_BW), to_host(ids_BWN), to_host(values_BWN))
         path_BW = None if result.path_BW is None else to_host(result.path_BW)
@@ -81,7 +78,7 @@ class RoundOutput:
         """Notes scores of prompts on their way to the host."""
         self._scored += scored
 
-    def launched(self, launch_us: int, wait: Callable[[torch.cuda.Event | None], None]) -> None:
+    def launched(self, launch_us: float, wait: Callable[[torch.cuda.Event | None], None]) -> None:
         """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
         self.verify_us, self._wait = launch_us, wait
 
@@ -103,22 +100,20 @@ class RoundOutput:
     def land(self) -> tuple[Outcome, ...]:
         """Waits for the round and returns its outcomes; moves the host's mirror of each slot."""
         start = perf_counter()
-        self.fetch()
+        if not self._fetched:
+            self.fetch()
         self._wait(self.done)
         waited = perf_counter()
         if self._scored:
             self.scores = [one.told() for one in self._scored]
-        outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
-        self.verify_us += micros(start, waited)
+        outcomes: list[Outcome] = []
+        for copies in self._copies:
+            outcomes += _outcomes(copies)
+        self.verify_us += (waited - start) * 1e6
         if not self.decodes:  # the wait was for prompts
-            self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0
-        self.host_us = micros(waited)
-        return outcomes
-
-
-def micros(start: float, end: float | None = None) -> int:
-    """Microseconds between two readings of `perf_counter`; `end` is now by default."""
-    return round(((perf_counter() if end is None else end) - start) * 1e6)
+            self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0.0
+        self.host_us = (perf_counter() - waited) * 1e6
+        return tuple(outcomes)
 
 
 def _outcomes(copies: _Copies) -> list[Outcome]:

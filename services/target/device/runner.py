@@ -23,12 +23,12 @@ from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
 from services.target.device.masks import Masks, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
-from services.target.device.outputs import RoundOutput, Rows, micros
+from services.target.device.outputs import RoundOutput
 from services.target.device.packing import mixed, packed
 from services.target.device.publish import Publisher
 from services.target.device.scoring import Scorer
 from services.target.device.shapes import VERIFY, RunnerSettings
-from services.target.device.state import DeviceState
+from services.target.device.state import DeviceState, Rows
 from services.target.device.steps import Steps, mode_of
 from services.target.device.warm_up import warm_up
 from services.target.drafting.handoff.protocol import Handoff
@@ -60,6 +60,7 @@ class Runner:
         self._device = model.device
         self._drafts: Drafts = NoDrafts()
         self._overlapped = self._mixed = -1
+        self._rows: Rows = ()
         self._output = self._next = self._new_output()
 
     @property
@@ -114,6 +115,7 @@ class Runner:
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
             self._begin(admission)
+        self._rows = self._state.seated(plan.rows)
         inputs = self.steps.round
         inputs.set_rows(plan.rows, self._settings.pad_slot)
         if plan.speculative:
@@ -122,7 +124,7 @@ class Runner:
             # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
         self._output.fetch()
-        self._next.prepare_us = micros(start)
+        self._next.prepare_us = (perf_counter() - start) * 1e6
 
     @torch.inference_mode()
     def publish(self) -> None:
@@ -138,9 +140,9 @@ class Runner:
         if plan.chunks:
             start = perf_counter()
             self._prefill(plan)
-            self._next.prefill_us = micros(start)
+            self._next.prefill_us = (perf_counter() - start) * 1e6
         if self._mixed != plan.number:
-            self._fill_noise(plan.rows, plan.width)
+            self._fill_noise(self._rows, plan.width)
 
     @torch.inference_mode()
     def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
@@ -148,12 +150,13 @@ class Runner:
 
         It is plain when `drafted` is False, because the drafter was late or gone.
         """
-        self.overlap(plan)
+        if self._overlapped != plan.number:
+            self.overlap(plan)
         start = perf_counter()
         output = self._output = self._next
         if plan.rows and self._mixed != plan.number:
             self._verify(plan, drafted)
-        output.launched(micros(start), partial(self._drafts.watch, plan))
+        output.launched((perf_counter() - start) * 1e6, partial(self._drafts.watch, plan))
         return output
 
     def _save(self, saves: Sequence[Save]) -> None:
@@ -170,10 +173,9 @@ class Runner:
             self.pool.seeds.begin(admission.slot, admission.blocks[held - 1] if held else None)
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
-        rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
-        seated = self._seated(rows)
+        seated, bucket, width = self._rows, plan.bucket, plan.width if drafted else 1
         self._next.ruled |= self._masks.wake(seated)
-        mode = mode_of(all(seat.plain for _, seat in seated))
+        mode = mode_of(seated)
         kind = self._kind(bucket, width, seated) if (bucket, width) in self._settings.shorts else VERIFY
         step = self.steps.verify(bucket, width, mode, kind)
         if mode == "full":
@@ -231,10 +233,10 @@ class Runner:
 
         The results are copied at once, because the next ones overwrite them on the device.
         """
-        self._fill_noise(slots, 1)
-        seated = self._seated(slots)
+        seated = self._state.seated(slots)
+        self._fill_noise(seated, 1)
         self._next.ruled |= self._masks.wake(seated)
-        bucket, mode = self._settings.bucket(len(slots)), mode_of(all(seat.plain for _, seat in seated))
+        bucket, mode = self._settings.bucket(len(slots)), mode_of(seated)
         self.steps.pack.set_first(slots)
         if mode == "full":
             self._ring.point(self.steps.first(bucket, mode).noise_index_T, _heads(seated), 1)
@@ -243,14 +245,13 @@ class Runner:
         step = self.steps.run_first(bucket, mode)
         self._next.copy(seated, step.result, step.logits_BWV)
 
-    def _seated(self, slots: tuple[int, ...]) -> Rows:
-        return [(slot, self._state.seat(slot)) for slot in slots]
-
     def _new_output(self) -> RoundOutput:
         return RoundOutput(self._device, self._settings.max_logprobs)
 
-    def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
-        self._ring.fill(_heads([(slot, seat) for slot, seat in self._seated(rows) if seat.sampled]), width)
+    def _fill_noise(self, rows: Rows, width: int) -> None:
+        sampled = [row for row in rows if row[1].sampled]
+        if sampled:
+            self._ring.fill(_heads(sampled), width)
 
 
 def _heads(rows: Rows) -> list[Head]:

@@ -5,7 +5,7 @@ indexed by slot, never by row of a batch. The last slot is the pad slot, which n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 
@@ -35,6 +35,15 @@ class HostSlot:
     walker: Walker | None = None
     watched: bool = True
     masked: bool = False
+    sampled: bool = field(init=False)
+    """Whether noise decides the tokens."""
+    raw_greedy: bool = field(init=False)
+    """Whether no noise and no processor does, so that the best of the model's own scores wins where nothing masks."""
+
+    def __post_init__(self) -> None:
+        """Asks once what every round needs to know."""
+        sampling = self.spec.sampling
+        self.sampled, self.raw_greedy = not sampling.greedy, sampling.plain_greedy
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Moves behind tokens that the device has committed."""
@@ -52,14 +61,9 @@ class HostSlot:
         return speculation.max_draft
 
     @property
-    def sampled(self) -> bool:
-        """True when the next tokens are drawn with noise."""
-        return not self.spec.sampling.greedy
-
-    @property
     def plain(self) -> bool:
         """True when the next tokens are the argmax of raw logits: no noise, no processor, no mask."""
-        return self.spec.sampling.plain_greedy and not self.early and not self.masked
+        return self.raw_greedy and not self.masked and self.generated >= self.spec.stopping.min_tokens
 
     @property
     def early(self) -> bool:
@@ -70,6 +74,10 @@ class HostSlot:
     def unruled_for(self) -> int:
         """How many of the next tokens at least need no mask; those before the earliest end do, for its stop tokens."""
         return 0 if self.walker is None or self.early else self.walker.free
+
+
+Rows = Sequence[tuple[int, HostSlot]]
+"""Slots of a step's rows and the requests that held them: the slots may have changed hands when the host reads."""
 
 
 class DeviceState:
@@ -93,6 +101,12 @@ class DeviceState:
         self.version = 0
         self._seats: list[HostSlot | None] = [None] * rows
         self._left: tuple[Plan, list[Entrant]] | None = None
+
+    def seated(self, slots: Sequence[int]) -> list[tuple[int, HostSlot]]:
+        """Occupied slots with their mirrors; raises AssertionError where one is empty."""
+        found = [(slot, seat) for slot in slots if (seat := self._seats[slot]) is not None]
+        assert len(found) == len(slots), f"one of the slots {slots} is empty"
+        return found
 
     def seat(self, slot: int) -> HostSlot:
         """The occupied slot's mirror; raises AssertionError for an empty one."""

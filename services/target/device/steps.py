@@ -13,6 +13,7 @@ from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
 from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape
+from services.target.device.state import Rows
 from services.target.device.verify import Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
@@ -98,9 +99,12 @@ class Steps:
         return self._first[bucket, mode]
 
 
-def mode_of(plain: bool) -> Mode:
+def mode_of(rows: Rows) -> Mode:
     """The accept mode of a step; the cheaper "greedy" is right only when every row is plainly greedy."""
-    return "greedy" if plain else "full"
+    for _, seat in rows:
+        if not seat.plain:
+            return "full"
+    return "greedy"
 
 
 def synchronise(device: torch.device) -> None:

@@ -59,9 +59,15 @@ class Emitter:
         Returns:
             Requests that ended by it.
         """
-        self.ledger.commit(commit.discarded)
-        self.ledger.settle(commit.discarded, 0, "epoch")
-        return [progress.request for progress in commit.progress if self._advance(progress)]
+        committed, ended = commit.discarded, list[Request]()
+        if committed:
+            self.ledger.settle(committed, 0, "epoch")
+        for progress in commit.progress:
+            committed += len(progress.tokens)
+            if self._advance(progress):
+                ended.append(progress.request)
+        self.ledger.commit(committed)
+        return ended
 
     def scored(self, request: Request | None, scores: PromptScores) -> None:
         """Reports scores of a prompt; those of a request that has left its slot are nobody's."""
@@ -118,7 +124,6 @@ class Emitter:
 
     def _advance(self, progress: Progress) -> bool:
         request = progress.request
-        self.ledger.commit(len(progress.tokens))
         end = None if progress.end is None else End(reason=progress.end, totals=totals(request))
         name, logprobs = request.spec.request_id, progress.logprobs or ()
         update = Update(

@@ -145,11 +145,10 @@ class Engine:
         self._parts.runner.use(drafts)
 
     def _plan(self) -> Round:
-        self._parts.points.visit("plan")
-        round_ = Round(self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating))
-        if not round_.plan.speculative:
+        plan = self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating)
+        if not plan.speculative:
             self._report()  # no drafter is asked, so there is no draft to report behind
-        return round_
+        return Round(plan, over=plan.empty)
 
     def _draft(self, round_: Round) -> None:
         """Asks for drafts, does the work that needs none, and waits for the drafts."""
@@ -158,7 +157,6 @@ class Engine:
         runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
         speculative = plan.speculative
         try:
-            self._parts.points.visit("draft")
             runner.prepare(plan)
             if speculative:
                 drafts.ask(plan)
@@ -185,7 +183,6 @@ class Engine:
         if round_.over:
             return
         try:
-            self._parts.points.visit("verify")
             start = perf_counter()
             round_.output = self._parts.runner.launch(round_.plan, round_.drafted)
             round_.engine_us = round_.draft_us + (perf_counter() - start) * 1e6
@@ -212,7 +209,6 @@ class Engine:
 
     def _settle(self, round_: Round) -> None:
         """Gives the outcomes to the scheduler, and what it made of them to the emitter."""
-        self._parts.points.visit("commit")
         self._failed_rounds = 0
         for scores in round_.output.scores:
             self._parts.emitter.scored(self._parts.scheduler.at(scores.slot, scores.epoch), scores)
@@ -234,7 +230,6 @@ class Engine:
         round_, self._unreported = self._unreported, None
         if round_ is None:
             return
-        self._parts.points.visit("emit")
         entry = RoundEntry.of(round_)
         self._parts.recorder.add(entry)
         self._parts.meter.round(entry, round_.commit)

@@ -9,7 +9,6 @@ from time import monotonic
 from services.target.core.launching import Launching
 from services.target.core.messages import RoundNews
 from services.target.core.round import RoundRunner
-from services.target.core.sync_points import SyncPoints
 from services.target.engine.emit import Emitter
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder
@@ -35,6 +34,5 @@ class EngineParts:
     meter: Meter
     recorder: FlightRecorder
     deliver: Callable[[RoundNews], object]
-    points: SyncPoints = field(default_factory=SyncPoints)
     launching: Launching = field(default_factory=Launching)
     clock: Callable[[], float] = monotonic

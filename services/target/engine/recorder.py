@@ -50,10 +50,10 @@ class RoundEntry:
             committed=committed,
             drafted=drafted,
             accepted=accepted,
-            prefilled=plan.prefill_tokens,
+            prefilled=plan.prefill_tokens if plan.chunks else 0,
             draft_us=round_.draft_us,
-            verify_us=output.verify_us,
-            host_us=output.prepare_us + output.host_us,
+            verify_us=round(output.verify_us),
+            host_us=round(output.prepare_us + output.host_us),
             fallback=round_.fallback,
         )
 

@@ -111,7 +111,7 @@ class Scheduler:
         if burst and not paused:
             paused = self._pauses(now)
         rows = () if paused else grown.rows
-        chunks = self._chunks(bool(rows), burst)
+        chunks = self._chunks(bool(rows), burst) if self._roster.prefilling else ()
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
@@ -145,7 +145,8 @@ class Scheduler:
         self._landed(plan)
         elapsed = 0.0 if self._busy_since is None else now - self._busy_since
         self._busy_since = now
-        self._remember_chunks(plan)
+        if plan.chunks or plan.saves:
+            self._remember_chunks(plan)
         width = plan.width if any(map(_DRAFTED, outcomes)) else 1
         progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
         if plan.rows:
@@ -184,7 +185,7 @@ class Scheduler:
         """The load as routing reads it."""
         roster, queue, pool = self._roster, self._queue, self._pool
         queued = queue.tokens + roster.prefill_left
-        return Load(roster.slots - roster.free, len(queue), roster.slots, queued, pool.available, pool.total)
+        return Load(roster.slots - len(roster.free), len(queue), roster.slots, queued, pool.available, pool.total)
 
     def check(self) -> None:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
@@ -210,7 +211,7 @@ class Scheduler:
     def _is_burst(self, rows: int) -> bool:
         """Whether the prompts that wait to be computed are a burst, where so many rows decode."""
         prompts = self._roster.prefilling
-        return prompts > 0 and self._pause.is_burst(rows, prompts)
+        return bool(prompts) and self._pause.is_burst(rows, len(prompts))
 
     def _pauses(self, now: float) -> bool:
         """Counts what waits for a slot too: this round may admit it, and the next one computes it."""

@@ -9,35 +9,27 @@ from services.target.core.request import Request, State
 
 
 class SlotTable:
-    """The slots of running requests, as `Plan` defines them; `rows` are those that decode."""
+    """The `slots` of running requests, as `Plan` defines them; `rows` are those that decode.
+
+    `free` are the slots without a request, and `prefilling` the requests whose prompt is not computed yet, by order.
+    """
 
     def __init__(self, slots: int) -> None:
+        self.slots = slots
         self.rows: list[int] = []
         self._seats: list[Request | None] = [None] * slots
         self._epochs = [0] * slots
-        self._free = list(range(slots))
-        self._prefilling: list[tuple[tuple[float, int], Request]] = []
+        self.free = list(range(slots))
+        self.prefilling: list[tuple[tuple[float, int], Request]] = []
         self._released: list[int] = []
-
-    @property
-    def slots(self) -> int:
-        """All slots."""
-        return len(self._seats)
-
-    @property
-    def free(self) -> int:
-        """Slots without a request."""
-        return len(self._free)
-
-    @property
-    def prefilling(self) -> int:
-        """Requests whose prompt is not computed yet."""
-        return len(self._prefilling)
 
     @property
     def prefill_left(self) -> int:
         """Prompt tokens of running requests that are not planned yet."""
-        return sum(request.prefill_to - request.computed for _, request in self._prefilling)
+        left = 0
+        for _, request in self.prefilling:
+            left += request.prefill_to - request.computed
+        return left
 
     def running(self) -> list[Request]:
         """Requests that hold a slot."""
@@ -66,12 +58,12 @@ class SlotTable:
 
     def seat(self, request: Request) -> int:
         """Gives a request the lowest free slot; it starts in prefill."""
-        slot = self._free.pop(0)
+        slot = self.free.pop(0)
         self._seats[slot] = request
         self._epochs[slot] += 1
         request.slot, request.epoch, request.state = slot, self._epochs[slot], State.PREFILL
         # The order is unique, so two entries never compare their requests.
-        insort(self._prefilling, (request.order, request))
+        insort(self.prefilling, (request.order, request))
         return slot
 
     def vacate(self, request: Request) -> None:
@@ -80,13 +72,13 @@ class SlotTable:
         if slot is None:
             raise ValueError(f"request {request.uid} holds no slot")
         if request.state is State.PREFILL:
-            self._prefilling.remove((request.order, request))
+            self.prefilling.remove((request.order, request))
         else:
             self.rows.remove(slot)
         self._seats[slot] = request.slot = None
         self._epochs[slot] += 1
         self._released.append(slot)
-        insort(self._free, slot)
+        insort(self.free, slot)
 
     def unfinished(self, in_flight: Sequence[Plan]) -> tuple[int, ...]:
         """Rows that may want a token once all rounds in flight are over; each round brings its rows one at least."""
@@ -106,8 +98,8 @@ class SlotTable:
         """
         chunks: list[Chunk] = []
         complete: list[Request] = []
-        while budget > 0 and self._prefilling:
-            request = self._prefilling[0][1]
+        while budget > 0 and self.prefilling:
+            request = self.prefilling[0][1]
             slot = request.slot
             assert slot is not None
             start = request.computed
@@ -117,7 +109,7 @@ class SlotTable:
             last = request.computed == request.prefill_to
             chunks.append(Chunk(slot, request.epoch, start, tuple(request.tokens[start : request.computed]), last))
             if last:
-                del self._prefilling[0]
+                del self.prefilling[0]
                 request.state = State.DECODE
                 insort(self.rows, slot)
                 complete.append(request)

@@ -27,7 +27,7 @@ class Sessions:
         self._open: dict[int, GatewaySession] = {}
         self._go_away: GoAwayFrame | None = None
         self.tally = Tally()
-        self._points = SyncPoints.from_environment()
+        SyncPoints.from_environment().stand_before(deliver=self.deliver)
 
     def __len__(self) -> int:
         """Open sessions."""
@@ -57,7 +57,6 @@ class Sessions:
 
     def deliver(self, news: RoundNews) -> None:
         """Gives each session its updates of a round; others hear of it when the load changed, or now and then."""
-        self._points.visit("deliver")
         now = self._clock()
         for session in self._open.values():
             updates = news.by_session.get(session.number)

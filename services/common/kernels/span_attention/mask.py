@@ -31,14 +31,12 @@ class Mask:
 OPEN = Mask()
 
 
-def masked_positions(positions_BW: Tensor, lengths_B: Tensor, mask: Mask) -> Tensor:
-    """Return the rows' positions: in order for a chain, by the number of ancestors for a tree."""
-    width = positions_BW.shape[1]
-    if mask.ancestors_BW is None:
-        return positions_BW
+def masked_positions(lengths_B: Tensor, ancestors_BW: Tensor, window: int) -> Tensor:
+    """Return the positions of a tree's rows, by the number of their ancestors."""
+    width = ancestors_BW.shape[1]
     assert width <= _BITS, "a row's ancestors are bits of one word"
-    assert not mask.window or mask.window >= width, "a window holds a whole tree"
-    bits_BWN = mask.ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
+    assert not window or window >= width, "a window holds a whole tree"
+    bits_BWN = ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
     return lengths_B[:, None] + (bits_BWN & 1).sum(-1) - 1
 
 

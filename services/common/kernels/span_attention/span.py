@@ -61,7 +61,8 @@ def plan_span(
         positions_BW, slots_T, reach_B = place_span(block_table_BN, lengths_B, width, block_size, valid_B)
     else:
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
-    positions_BW = masked_positions(positions_BW, lengths_B, mask)
+    if mask.ancestors_BW is not None:
+        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window)
     if not lengths_B.is_cuda:
         if mask.ancestors_BW is None:
             gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
@@ -77,7 +78,8 @@ def plan_span(
 def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask = OPEN) -> Span:
     """Plan rows that write to no block and attend to the positions below their length and to one another."""
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
-    positions_BW = masked_positions(positions_BW, lengths_B, mask)
+    if mask.ancestors_BW is not None:
+        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)

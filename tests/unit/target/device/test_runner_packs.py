@@ -110,7 +110,6 @@ def test_the_time_of_rows_beside_a_pack_counts_as_that_of_a_verify(monkeypatch: 
         seen.add((output.decodes, output.verify_us > 0))
         return outcomes
 
-    monkeypatch.setattr("services.target.device.outputs.micros", lambda *_: 5)
     monkeypatch.setattr(RoundOutput, "land", noted)
     with Rig(pair.target, pair.drafter, replace(FLOAT64, mixed=True)) as rig:
         for index in range(5):

@@ -148,9 +148,11 @@ def rig(
             meter=meter,
             recorder=recorder,
             deliver=deliver or news.append,
-            points=SyncPoints(specification),
             launching=launching or Launching(),
             clock=monotonic if real_time else lambda: clock[0],
         )
+    )
+    SyncPoints(specification).stand_before(
+        plan=scheduler.plan, draft=runner.prepare, verify=runner.launch, commit=scheduler.commit, emit=recorder.add
     )
     return Rig(runner, engine, ledger, recorder, scheduler, metrics, news, clock)
