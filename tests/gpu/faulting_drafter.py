@@ -3,7 +3,9 @@
 # mypy: allow-untyped-defs, allow-untyped-decorators
 
 import sys
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 from unittest import mock
 
 import triton
@@ -18,16 +20,21 @@ NOBODYS = 1 << 44
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
-    drafts, draft = count(1), DraftRunner.draft
     _write.warmup(NOBODYS, grid=(1,))  # a compiler's run would be taken for a drafter that hangs
-
-    def faulting(pacer: DraftRunner, number: int, bucket: int, width: int) -> None:
-        if next(drafts) == AT_DRAFT:
-            _write[(1,)](NOBODYS)
-        draft(pacer, number, bucket, width)
-
-    with mock.patch.object(DraftRunner, "draft", faulting):
+    with mock.patch.object(DraftRunner, "draft", faulting(DraftRunner.draft, lambda: _write[(1,)](NOBODYS))):
         return drafter_main()
+
+
+def faulting(draft: Callable[..., None], fault: Callable[[], object]) -> Callable[..., None]:
+    """The same drafts, whatever they are asked with; one of them faults first."""
+    drafts = count(1)
+
+    def asked(*round_: Any) -> None:
+        if next(drafts) == AT_DRAFT:
+            fault()
+        draft(*round_)
+
+    return asked
 
 
 @triton.jit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -39,9 +39,12 @@ class FaultingPair(PairProcesses):
         self.drafters.append(ServiceProcess("drafter-0", [*command, *self._drafter_flags], self.folder, {}))
         return 0
 
-    def logs(self) -> str:
-        """The ends of both logs."""
-        return f"{self.target.tail()}\n{self.drafters[0].tail()}"
+    def exit_code(self, process: ServiceProcess, within_s: float = ENDED_S) -> int:
+        """The exit code of a process that ends by itself; fails with both logs where it lives on."""
+        with suppress(subprocess.TimeoutExpired):
+            return process.process.wait(within_s)
+        logs = f"{self.target.tail()}\n{self.drafters[0].tail()}"
+        raise AssertionError(f"{process.name} lives on after {within_s} s\n{logs}")
 
 
 @contextmanager
@@ -71,7 +74,7 @@ async def test_by_time_slices_the_target_survives() -> None:
             plain, _ = await text(client, "plain", True)
             assert (await text(client, "faulting", False))[0] == plain
             pair.until(lambda: pair.describe().generation != first, "end of the attachment")
-            assert pair.drafters[0].process.wait(ENDED_S) > 0, f"not by itself\n{pair.logs()}"
+            assert pair.exit_code(pair.drafters[0]) > 0, "not by a signal"
             pair.turn_to(pair.add_drafter())
             pair.wait_attached(first + 1)
             again, tau = await text(client, "again", False)
@@ -90,15 +93,6 @@ async def test_under_mps_the_pair_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             async with SessionClient(pair.bound["grpc"]) as client:
                 plain, _ = await text(client, "plain", True)
                 stream = await client.start(start("faulting", PROMPT, TOKENS))
-                assert await ended(pair) > 0, f"not by itself\n{pair.logs()}"
+                assert await asyncio.to_thread(pair.exit_code, pair.target) > 0, "not by a signal"
                 assert stream.tokens == plain[: len(stream.tokens)]
-            assert pair.drafters[0].process.wait(ENDED_S) > 0, f"not by itself\n{pair.logs()}"
-
-
-async def ended(pair: FaultingPair) -> int:
-    """The exit code of the target."""
-    deadline = time.monotonic() + ENDED_S
-    while (code := pair.target.process.poll()) is None:
-        assert time.monotonic() < deadline, f"the target lives on\n{pair.logs()}"
-        await asyncio.sleep(0.05)
-    return code
+            assert pair.exit_code(pair.drafters[0]) > 0, "not by a signal"
