@@ -9,6 +9,8 @@ from models.training.muon import Muon
 from models.training.workers import average
 
 State = list[dict[str, Any]]
+TABLES = ("embed", "codebook", "markov")
+"""Names of matrices that have a row for each token; they are AdamW's too."""
 NARROW = 16
 """Matrices with fewer outputs, such as those of gates, are AdamW's."""
 
@@ -50,4 +52,4 @@ class Optimizer:
 
 
 def _is_hidden(name: str, weight: Tensor) -> bool:
-    return weight.dim() == 2 and "embed" not in name and len(weight) >= NARROW
+    return weight.dim() == 2 and len(weight) >= NARROW and not any(table in name for table in TABLES)

@@ -1,20 +1,22 @@
 """python -m models.training drafter --target DIR: write text, learn from it, measure, publish."""
 
 import argparse
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from models.training.foreign.card import Card
 from models.training.foreign.conversation import ChatFormat, read_format
 from models.training.foreign.corpus import Conversations, CorpusOptions, write_corpus
+from models.training.foreign.folders import begin, form_of, open_learner
 from models.training.foreign.frozen import FrozenTarget, load_frozen
-from models.training.foreign.heldout import NEW_TOKENS, Prompt, measure, read_prompts, save, table, write_answers
+from models.training.foreign.heldout import NEW_TOKENS, measure, read_prompts, table, write_answers
+from models.training.foreign.kinds import KINDS, Form
 from models.training.foreign.learning import Learner, LearningOptions, learn
 from models.training.foreign.packing import Pattern, pack
-from models.training.foreign.publish import load_published, publish, shape_for
+from models.training.foreign.publish import publish, shape_for
 from models.training.foreign.replay import Answer
 from models.training.settings import MODELS
 from services.common.model.files.checkpoint import resolve_folder
@@ -36,68 +38,123 @@ def main(arguments: list[str]) -> None:
     compiled = options.device.startswith("cuda") and not options.eager
     torch.set_float32_matmul_precision("high")
     target, chat = load_frozen(options.target, options.device, compiled), read_format(resolve_folder(options.target))
-    mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
-    shape = shape_for(target, options.layers, options.block_size, mask, options.taps)
-    held_out = read_prompts(options.held_out)
-    sizes = tuple((min(size, options.block_size), count) for size, count in Pattern().counts)
-    how = LearningOptions(
-        options.train_seconds, options.steps, options.rows, Pattern(sizes), seed=options.seed, compiled=compiled
-    )
-    learner = Learner(target, shape, replace(how, temperature=options.temperature))
+    if options.measure:
+        learner = open_learner(options.measure, target, LearningOptions(0.0))
+    else:
+        learner = _learner(target, chat, options, compiled)
     # Shapes differ from answer to answer: nothing is compiled for them.
     with torch.compiler.set_stance("force_eager"):
-        answers = write_answers(target, chat, held_out, [0.0, options.temperature], options.answer_tokens)
+        temperatures = [0.0, options.temperature]
+        answers = write_answers(target, chat, read_prompts(options.held_out), temperatures, options.answer_tokens)
     if options.measure:
-        learner.drafter.load_state_dict(load_published(options.measure, shape).state_dict())
         print(table(measure(learner, answers, options.drafts)), flush=True)
         return
-    _train(learner, chat, held_out, answers, options)
-    print(f"drafter: {options.out}, {time.monotonic() - started:.0f} s in all", flush=True)
+    Run(learner, chat, answers, options, started).train()
+    print(
+        f"done: {options.corpus if options.only_text else options.out}, {time.monotonic() - started:.0f} s in all",
+        flush=True,
+    )
 
 
-def _train(
-    learner: Learner,
-    chat: ChatFormat,
-    held_out: list[Prompt],
-    answers: dict[float, list[Answer]],
-    options: argparse.Namespace,
-) -> None:
-    corpus = CorpusOptions(
-        seconds=options.data_seconds, conversations=options.conversations, slots=options.slots, length=options.length,
-        temperature=options.temperature, seed=options.seed, compiled=learner.options.compiled,
+def _learner(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace, compiled: bool) -> Learner:
+    mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
+    shape = shape_for(target, options.layers, options.block_size, mask, options.taps)
+    if options.start:
+        _, known = form_of(options.start, target)
+        same = known.mask_token_id, known.target_layer_ids, known.block_size
+        mask, taps, size = same
+        shape = replace(shape, mask_token_id=mask, target_layer_ids=taps, block_size=size)
+    sizes = tuple((min(size, shape.block_size), count) for size, count in options.blocks)
+    how = LearningOptions(
+        options.train_seconds, options.steps, options.rows, Pattern(sizes), temperature=options.temperature,
+        muon_lr=options.rate, pairs_from=options.pairs_from, report_seconds=options.report_seconds, seed=options.seed,
+        compiled=compiled,
     )  # fmt: skip
-    curve: list[dict[str, float]] = []
+    learner = Learner(target, shape, how, Form(options.kind, options.rank))
+    if options.start:
+        begin(learner, options.start)
+    return learner
 
-    def report(step: int, seconds: float) -> None:
+
+class Run:
+    """One training: text, learning, measuring; drafter and card are written at every report."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        chat: ChatFormat,
+        answers: dict[float, list[Answer]],
+        options: argparse.Namespace,
+        started: float,
+    ) -> None:
+        self._learner, self._chat, self._answers, self._options = learner, chat, answers, options
+        self._started = started
+        self.card = Card({"kind": options.kind, "target": options.target, "starts from": options.start or "nothing"})
+
+    def train(self) -> None:
+        """Write the text, learn, measure."""
+        learner, options = self._learner, self._options
+        if options.only_text:
+            self._texts()
+            return
+        reserve = self._measure_beside()
+        self.report(0, 0.0)
+        packed = pack(self._texts())
+        print(f"packed: {len(packed.ids)} rows of {options.length}", flush=True)
+        left = options.limit_seconds - (time.monotonic() - self._started) - reserve
+        learner.options = replace(learner.options, seconds=max(1.0, min(options.train_seconds, left)))
+        learn(learner, packed, self.report)
+        self._measure(options.kind, learner)
+
+    def report(self, step: int, seconds: float) -> None:
+        """Measure tau alone; write the drafter as it is."""
+        options, learner = self._options, self._learner
         with torch.compiler.set_stance("force_eager"):
-            lines = measure(learner, answers, options.drafts, by_kind=False)
+            lines = measure(learner, self._answers, options.drafts, by_kind=False)
         point = {f"tau at {line.temperature}": round(line.tau, 3) for line in lines}
-        curve.append({"step": step, "seconds": round(seconds, 1), **point})
-        print(curve[-1], flush=True)
+        self.card.curve.append({"step": step, "seconds": round(seconds, 1), **point})
+        print(self.card.curve[-1], flush=True)
         publish(learner.folded(), options.out, [size for size, _ in learner.options.pattern.counts])
+        self.card.facts |= {"steps": step, "seconds of training": round(seconds, 1), "rows of a step": options.rows}
+        self.card.write(options.out)
 
-    report(0, 0.0)
-    packed = pack(_texts(learner, chat, held_out, corpus, options.corpus))
-    print(f"packed: {len(packed.ids)} rows of {options.length}", flush=True)
-    learn(learner, packed, report)
-    with torch.compiler.set_stance("force_eager"):
-        lines = measure(learner, answers, options.drafts)
-    save(lines, options.out / "tau.json")
-    (options.out / "curve.json").write_text(json.dumps(curve, indent=1) + "\n", "utf-8")
-    print(table(lines), flush=True)
+    def _measure_beside(self) -> float:
+        """Measure what the drafter is compared with, else itself; return seconds to keep for the end."""
+        began, options = time.monotonic(), self._options
+        if options.beside:
+            learner = open_learner(options.beside, self._learner.target, LearningOptions(0.0))
+            self._measure(str(options.beside), learner)
+        else:
+            self._measure("the beginning", self._learner)
+        return 1.5 * (time.monotonic() - began) + 5.0
+
+    def _measure(self, name: str, learner: Learner) -> None:
+        with torch.compiler.set_stance("force_eager"):
+            lines = measure(learner, self._answers, self._options.drafts)
+        self.card.taus[name] = lines
+        self.card.write(self._options.out)
+        print(f"{name}:\n{table(lines)}", flush=True)
+
+    def _texts(self) -> Conversations:
+        """Let the target write, or read what an earlier run kept."""
+        options, target = self._options, self._learner.target
+        if options.corpus is not None and options.corpus.exists():
+            texts = Conversations(**torch.load(options.corpus, map_location=target.device))
+        else:
+            held_out = [prompt.prompt for prompt in read_prompts(options.held_out)]
+            texts = write_corpus(target, self._chat, target.spec.eos_token_ids, held_out, _corpus(options))
+            if options.corpus is not None:
+                torch.save(vars(texts), options.corpus)
+        self.card.facts |= {"conversations": len(texts.ids), "tokens": texts.tokens}
+        return texts
 
 
-def _texts(
-    learner: Learner, chat: ChatFormat, held_out: list[Prompt], options: CorpusOptions, kept: Path | None
-) -> Conversations:
-    """Write the training text, or read what an earlier run kept."""
-    target = learner.target
-    if kept is not None and kept.exists():
-        return Conversations(**torch.load(kept, map_location=target.device))
-    texts = write_corpus(target, chat, target.spec.eos_token_ids, [prompt.prompt for prompt in held_out], options)
-    if kept is not None:
-        torch.save(vars(texts), kept)
-    return texts
+def _corpus(options: argparse.Namespace) -> CorpusOptions:
+    return CorpusOptions(
+        seconds=options.data_seconds, conversations=options.conversations, slots=options.slots, length=options.length,
+        temperature=options.temperature, seed=options.seed,
+        compiled=options.device.startswith("cuda") and not options.eager,
+    )  # fmt: skip
 
 
 def mask_token(target: FrozenTarget, chat: ChatFormat) -> int:
@@ -121,16 +178,40 @@ def mask_token(target: FrozenTarget, chat: ChatFormat) -> int:
     return int(free[-1])
 
 
+def _blocks(told: str) -> tuple[tuple[int, int], ...]:
+    """Read sizes of blocks and how many a row has of each."""
+    pairs = [part.split(":") for part in told.split(",")]
+    return tuple((int(size), int(count)) for size, count in pairs)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m models.training drafter", description=main.__doc__)
     add = parser.add_argument
     add("--target", required=True, help="folder or GGUF file of a dense Llama or Qwen model with a chat template")
+    add("--kind", choices=sorted(KINDS), default="dflash")
+    add(
+        "--rank",
+        type=int,
+        default=32,
+        help="of what a kind has for the token before: dflash2's selector, dspark's bias",
+    )
+    add(
+        "--start",
+        type=Path,
+        help="DFlash drafter of the same width and as many layers or more, whose weights to begin with",
+    )
+    add("--beside", type=Path, help="drafter to be measured on the same answers")
+    add("--limit-seconds", type=float, default=1e9, help="of the whole run: training ends early enough to measure")
     add("--out", type=Path, default=Path("build/drafter"), help="where the drafter is written")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--data-seconds", type=float, default=170.0, help="how long the target writes")
     add("--train-seconds", type=float, default=650.0, help="how long the drafter learns")
     add("--conversations", type=int, default=400_000, help="most prompts to write for")
+    add("--only-text", action="store_true", help="write the text for --corpus and end")
     add("--corpus", type=Path, help="file that keeps what the target wrote; read when it exists")
+    add("--rate", type=float, default=0.02, help="highest rate of matrices; less where a drafter has learnt already")
+    add("--pairs-from", type=float, default=0.25, help="share of the budget after which heads of pairs learn")
+    add("--report-seconds", type=float, default=90.0, help="between two checkpoints")
     add("--steps", type=int, default=10**9, help="most training steps")
     add("--slots", type=int, default=4096, help="texts written at a time: memory is slots x length x K/V of a token")
     add("--length", type=int, default=512, help="most tokens of a conversation, and of a packed row")
@@ -138,12 +219,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--layers", type=int, default=5)
     add("--taps", type=int, help="target layers whose output is read; default: as many as --layers")
     add("--block-size", type=int, default=16)
+    add("--blocks", type=_blocks, default=Pattern.counts, help="blocks that a packed row gives, as SIZE:COUNT,...")
     add("--mask-token", type=int, help="id of a token that texts never hold; default: found")
     add("--temperature", type=float, default=0.8, help="of drawn texts")
     add("--held-out", type=Path, default=HELD_OUT, help="prompts to measure with, by kind")
     add("--answer-tokens", type=int, default=NEW_TOKENS, help="most tokens of an answer to measure with")
     add("--drafts", type=int, default=DRAFTS, help="tokens drafted a round where tau is measured")
-    add("--measure", type=Path, help="train nothing, and measure this drafter of the same shape")
+    add("--measure", type=Path, help="train nothing, and measure this drafter")
     add("--eager", action="store_true", help="compile nothing")
     add("--seed", type=int, default=1)
     return parser

@@ -1,7 +1,7 @@
 """Tau on held-out prompts, by kind of prompt, with its controls."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ from models.training.foreign.conversation import ChatFormat
 from models.training.foreign.frozen import FrozenTarget
 from models.training.foreign.learning import Learner
 from models.training.foreign.loops import first_repeats
-from models.training.foreign.replay import Answer, accepted_table, hits_of, lookup_table, walk
+from models.training.foreign.replay import Answer, accepted_table, ask, hits_of, lookup_table, walk, walk_trees
 from models.training.foreign.writing import Writing, write
 
 NEW_TOKENS = 256
@@ -28,16 +28,27 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Line:
-    """Taus over the prompts of a kind; `cut` counts answers up to their first repetition only."""
+    """Taus over the prompts of a kind.
+
+    `cut` counts answers up to their first repetition only, `alone` drafts that do not depend on the token before. The
+    last two are of trees of 8 and 16 rows, the anchor among them; chains have as many rows as are drafted and one more.
+    """
 
     temperature: float
     kind: str
     answers: int
     tokens: int
     tau: float
-    cut: float
-    lookup: float
-    foreign_features: float
+    cut: float = 0.0
+    lookup: float = 0.0
+    foreign_features: float = 0.0
+    alone: float = 0.0
+    nodes_8: float = 0.0
+    nodes_16: float = 0.0
+
+
+Count = tuple[int, int]
+"""Rounds and tokens."""
 
 
 def read_prompts(path: Path) -> list[Prompt]:
@@ -64,47 +75,50 @@ def write_answers(
 
 
 def measure(learner: Learner, answers: dict[float, list[Answer]], drafts: int, by_kind: bool = True) -> list[Line]:
-    """Return a line for each temperature and kind, and one for all kinds."""
+    """Return a line for each temperature and kind, and one for all kinds; without `by_kind` that one with tau alone."""
     lines = []
     for temperature, given in answers.items():
         kinds = [*dict.fromkeys(answer.kind for answer in given), ALL] if by_kind else [ALL]
-        rows = [_rows(learner, given, index, drafts, controls=by_kind) for index in range(len(given))]
+        rows = [_counts(learner, given, index, drafts, whole=by_kind) for index in range(len(given))]
         for kind in kinds:
             chosen = [row for row, answer in zip(rows, given, strict=True) if kind in (answer.kind, ALL)]
-            sums = [[sum(row[part][side] for row in chosen) for side in (0, 1)] for part in range(4)]
-            taus = [tokens / max(1, rounds) for rounds, tokens in sums]
-            lines.append(Line(temperature, kind, len(chosen), sums[0][1], *taus))
+            sums = {part: [sum(row[part][side] for row in chosen) for side in (0, 1)] for part in rows[0]}
+            taus = {part: tokens / max(1, rounds) for part, (rounds, tokens) in sums.items()}
+            lines.append(Line(temperature, kind, len(chosen), sums["tau"][1], **taus))
     return lines
 
 
-def _rows(
-    learner: Learner, answers: list[Answer], index: int, drafts: int, controls: bool
-) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Return rounds and tokens of an answer: drafted, drafted until it repeats, looked up, with another's features."""
+def _counts(learner: Learner, answers: list[Answer], index: int, drafts: int, whole: bool) -> dict[str, Count]:
+    """Return rounds and tokens of an answer by field of a line."""
     answer = answers[index]
     start, end = answer.start, len(answer.ids)
-    table = accepted_table(hits_of(learner, answer, drafts + 1))
-    own, cut = walk(table, start, end), walk(table, start, max(start + 1, answer.end))
-    if not controls:
-        return own, cut, (0, 0), (0, 0)
-    looked_up = walk(lookup_table(answer.ids, start, end, drafts), start, end)
-    other = torch.tensor(answers[(index + 1) % len(answers)].ids, device=learner.target.device)
-    features = learner.features(other)
-    blind = walk(accepted_table(hits_of(learner, answer, drafts + 1, features)), start, end)
-    return own, cut, looked_up, blind
+    asked = ask(learner, answer, drafts + 1)
+    accepted = accepted_table(hits_of(learner, answer, asked))
+    counts = {"tau": walk(accepted, start, end)}
+    if not whole:
+        return counts
+    counts["cut"] = walk(accepted, start, max(start + 1, answer.end))
+    counts["lookup"] = walk(lookup_table(tuple(answer.ids), start, end, drafts), start, end)
+    counts["alone"] = walk(accepted_table(hits_of(learner, answer, asked, alone=True)), start, end)
+    other = answers[(index + 1) % len(answers)]
+    blind = ask(learner, answer, drafts + 1, learner.features(tuple(other.ids)))
+    counts["foreign_features"] = walk(accepted_table(hits_of(learner, answer, blind)), start, end)
+    for rows in (8, 16):
+        size = min(rows, learner.shape.block_size)
+        counts[f"nodes_{rows}"] = walk_trees(learner, answer, ask(learner, answer, size), rows - 1)
+    return counts
 
 
 def table(lines: list[Line]) -> str:
     """Return the lines as text."""
-    head = f"{'T':>4} {'kind':<10} {'answers':>7} {'tokens':>7} {'tau':>6} {'cut':>6} {'lookup':>6} {'foreign':>7}"
+    head = (
+        f"{'T':>4} {'kind':<10} {'answers':>7} {'tokens':>7} {'tau':>6} {'cut':>6} {'alone':>6} {'8 rows':>6} "
+        f"{'16':>6} {'lookup':>6} {'foreign':>7}"
+    )
     rows = [
         f"{line.temperature:>4} {line.kind:<10} {line.answers:>7} {line.tokens:>7} {line.tau:>6.3f} {line.cut:>6.3f} "
-        f"{line.lookup:>6.3f} {line.foreign_features:>7.3f}"
+        f"{line.alone:>6.3f} {line.nodes_8:>6.3f} {line.nodes_16:>6.3f} {line.lookup:>6.3f} "
+        f"{line.foreign_features:>7.3f}"
         for line in lines
     ]
     return "\n".join([head, *rows])
-
-
-def save(lines: list[Line], path: Path) -> None:
-    """Write the lines as JSON."""
-    path.write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n", "utf-8")

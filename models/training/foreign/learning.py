@@ -9,10 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
-from models.training.drafter import Drafter, DraftLayer
+from models.training.drafter import DraftLayer
+from models.training.foreign.convolution import ConvLayer
 from models.training.foreign.frozen import BACKENDS, FrozenTarget
+from models.training.foreign.kinds import BlockDrafter, Form, new_drafter
 from models.training.foreign.loss import Labels, decay, draft_loss, judge
 from models.training.foreign.packing import Blocks, Packed, Pattern, causal_bias, draw_blocks
+from models.training.foreign.pair_heads import Scored
 from models.training.journal import Journal, compiled_at
 from models.training.network import Rotation, rotation_at
 from models.training.optimizer import Optimizer
@@ -25,7 +28,8 @@ RMS_BATCHES = 4
 class LearningOptions:
     """Batches of `rows` packed rows until `seconds` or `steps` are spent; the rates fall with whichever is nearer.
 
-    `gamma` is how slowly a row's weight falls along a block, `temperature` that of the drawn texts.
+    `gamma` is how slowly a row's weight falls along a block, `temperature` that of the drawn texts. What a kind has for
+    the token before learns of `pair_rows` rows a step, from a share `pairs_from` of the budget on.
     """
 
     seconds: float
@@ -39,6 +43,8 @@ class LearningOptions:
     warmup: float = 0.04
     clip: float = 1.0
     chunk: int = 8192
+    pair_rows: int = 4096
+    pairs_from: float = 0.25
     report_seconds: float = 90.0
     seed: int = 1
     compiled: bool = False
@@ -47,14 +53,21 @@ class LearningOptions:
 class Learner:
     """A drafter in training, and the scale of the target's features by channel [features] that it is trained with.
 
-    Features differ in size by hundreds, and training stalls without the scale; `fold` puts it into the drafter.
+    Features differ in size by hundreds, and training stalls without the scale; `fold` puts it into the drafter. With
+    `begun` the drafter has learnt already, of features as they are.
     """
 
-    def __init__(self, target: FrozenTarget, shape: Shape, options: LearningOptions) -> None:
-        self.target, self.shape, self.options = target, shape, options
+    begun = False
+
+    def __init__(
+        self, target: FrozenTarget, shape: Shape, options: LearningOptions, form: Form = Form("dflash")
+    ) -> None:
+        self.target, self.shape, self.options, self.form = target, shape, options, form
         torch.manual_seed(options.seed)
-        self.drafter = Drafter(shape).to(target.device)
+        self.drafter: BlockDrafter = new_drafter(shape, form).to(target.device)
         self.drafter.norm.weight.data.copy_(target.weights.norm_D.float() + target.spec.norm_offset)
+        self.progress = 0.0
+        self._kept: dict[tuple[int, ...], Tensor] = {}
         self.scale = torch.ones(self.drafter.fc.in_features, device=target.device)
         self.table = target.weights.lm_head_VD
         # Rows of anchors have no label.
@@ -73,7 +86,7 @@ class Learner:
         x = self.target.embed(ids)
         with sdpa_kernel(BACKENDS):
             for layer in drafter.layers:
-                x = self._layer(layer, x, context, own, seen, blocks.bias)
+                x = self._layer(layer, x, context, own, seen, blocks.bias, blocks.offsets)
         normed: Tensor = drafter.norm(x)
         return normed
 
@@ -95,11 +108,28 @@ class Learner:
         )
         flat = Labels(*(value[:, self._labelled].flatten(0, 1) for value in labels))
         rows = hidden[:, self._labelled].flatten(0, 1).to(target.dtype)
-        return draft_loss(rows, self.table, flat, options.temperature, options.chunk, self._judge)
+        loss = draft_loss(rows, self.table, flat, options.temperature, options.chunk, self._judge)
+        if self.drafter.pairs is None:
+            return loss
+        before = batch.ids.gather(1, behind).long()[:, self._labelled].flatten()
+        return loss + self._pair_loss(Scored(rows, self.table, before), flat)
 
-    def features(self, ids: Tensor) -> Tensor:
-        """Return the target's features [tokens, features] of a text."""
-        return self.read(Packed.single(ids))[0][0]
+    def _pair_loss(self, scored: Scored, labels: Labels) -> Tensor:
+        """Return the loss of some rows by what knows the token before."""
+        pairs, options = self.drafter.pairs, self.options
+        assert pairs is not None, "the kind has one"
+        if self.progress < options.pairs_from:
+            # Every weight takes part in every step, as the optimizer has it.
+            return torch.stack([0.0 * weight.sum() for weight in pairs.parameters()]).sum()
+        which = torch.randint(len(scored.rows), (options.pair_rows,), device=scored.rows.device)
+        some = Scored(scored.rows[which], scored.table, scored.before[which])
+        return pairs.loss(some, Labels(*(value[which] for value in labels)), options.temperature)
+
+    def features(self, ids: tuple[int, ...]) -> Tensor:
+        """Return the target's features [tokens, features] of a text; they are kept."""
+        if ids not in self._kept:
+            self._kept[ids] = self.read(Packed.single(torch.tensor(ids, device=self.target.device)))[0][0]
+        return self._kept[ids]
 
     def read(self, batch: Packed) -> tuple[Tensor, Tensor]:
         """Return the target's features and final-normed rows."""
@@ -114,12 +144,14 @@ class Learner:
             features = self.read(batch)[0].float()
             real = (batch.owners > 0)[..., None]
             squares += (features.square() * real).sum((0, 1)) / real.sum()
-        self.scale = (squares / len(batches)).clamp(min=1e-12).rsqrt()
+        scale = (squares / len(batches)).clamp(min=1e-12).rsqrt()
+        self.drafter.fc.weight.mul_(self.scale / scale if self.begun else 1.0)
+        self.scale = scale
 
     @torch.no_grad()
-    def folded(self) -> Drafter:
+    def folded(self) -> BlockDrafter:
         """Return a copy of the drafter that takes features as the target gives them, rounded as it is published."""
-        drafter = Drafter(self.shape).to(self.target.device)
+        drafter = new_drafter(self.shape, self.form).to(self.target.device)
         drafter.load_state_dict(self.drafter.state_dict())
         drafter.fc.weight.mul_(self.scale)
         for weight in drafter.parameters():
@@ -129,19 +161,19 @@ class Learner:
 
 def learn(learner: Learner, packed: Packed, report: Callable[[int, float], None]) -> int:
     """Train until the budget is spent and return the steps made; now and then `report` is given steps and seconds."""
-    options, device = learner.options, str(learner.target.device)
+    options, device, begun = learner.options, str(learner.target.device), time.monotonic()
     batches = _batches(packed, options)
     learner.measure_scale([next(batches) for _ in range(RMS_BATCHES)])
     optimizer = Optimizer(learner.drafter, options.muon_lr, options.adam_lr, options.clip)
     generator = torch.Generator(device).manual_seed(options.seed)
     journal, step, progress = Journal("drafter"), 0, 0.0
-    begun = started = told = time.monotonic()
+    started = told = time.monotonic()
     while progress < 1.0:
         loss = learner.loss(next(batches), generator)
         step += 1
         reached = max(step / options.steps, (time.monotonic() - begun) / options.seconds)
         optimizer.step(loss, _rate(progress, options.warmup), reached)
-        progress = min(1.0, reached)
+        learner.progress = progress = min(1.0, reached)
         journal.note(loss, step, progress)
         if step == 1:
             started = told = compiled_at(device)
@@ -156,16 +188,30 @@ def learn(learner: Learner, packed: Packed, report: Callable[[int, float], None]
     return step
 
 
-def _layer_rows(layer: DraftLayer, x: Tensor, context: Tensor, own: Rotation, seen: Rotation, bias: Tensor) -> Tensor:
+def _layer_rows(
+    layer: DraftLayer, x: Tensor, context: Tensor, own: Rotation, seen: Rotation, bias: Tensor, offsets: Tensor
+) -> Tensor:
     """Return rows after a layer: each attends to what `bias` leaves of the context and of all rows."""
-    attention, normed = layer.self_attn, layer.input_layernorm(x)
-    pairs = attention.keys_values(context, seen), attention.keys_values(normed, own)
+    mixed: Tensor
+    if not isinstance(layer, ConvLayer):
+        x = x + _mix(layer, layer.input_layernorm(x), context, own, seen, bias)
+        mixed = layer.mlp(layer.post_attention_layernorm(x))
+        return x + mixed
+    entering, kernels = layer.attention_conv.entering(layer.input_layernorm(x), offsets)
+    mixed = _mix(layer, entering, context, own, seen, bias)
+    x = x + layer.attention_conv.leaving(mixed, kernels, offsets)
+    entering, kernels = layer.mlp_conv.entering(layer.post_attention_layernorm(x), offsets)
+    return x + layer.mlp_conv.leaving(layer.mlp(entering), kernels, offsets)
+
+
+def _mix(layer: DraftLayer, rows: Tensor, context: Tensor, own: Rotation, seen: Rotation, bias: Tensor) -> Tensor:
+    attention = layer.self_attn
+    pairs = attention.keys_values(context, seen), attention.keys_values(rows, own)
     keys, values = (
         torch.cat(both, dim=2).repeat_interleave(attention.groups, dim=1) for both in zip(*pairs, strict=True)
     )
-    mixed = F.scaled_dot_product_attention(attention.queries(normed, own), keys, values, attn_mask=bias)
-    x = x + attention.o_proj(mixed.transpose(1, 2).flatten(-2))
-    out: Tensor = x + layer.mlp(layer.post_attention_layernorm(x))
+    mixed = F.scaled_dot_product_attention(attention.queries(rows, own), keys, values, attn_mask=bias)
+    out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(-2))
     return out
 
 

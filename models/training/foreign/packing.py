@@ -35,7 +35,13 @@ class Packed:
 
 
 def pack(texts: Conversations) -> Packed:
-    """Put conversations into as few rows as a best fit of the longest first finds; what takes no block is left out."""
+    """Put conversations into as few rows as a best fit of the longest first finds; what takes no block is left out.
+
+    Raises:
+        ValueError: there is no conversation.
+    """
+    if not len(texts.ids):
+        raise ValueError("no conversation was written: give the target more seconds (--data-seconds)")
     length, device = texts.ids.shape[1], texts.ids.device
     ends = texts.ends.tolist()
     places = _best_fit(ends, length)

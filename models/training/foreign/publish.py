@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
+from torch import Tensor
 
-from models.training.drafter import Drafter
-from models.training.export import drafter_config, write_manifest
+from models.training.export import write_manifest
 from models.training.foreign.frozen import FrozenTarget
+from models.training.foreign.kinds import BlockDrafter
 from models.training.settings import Shape
 from services.common.model.drafters.reading import default_layer_ids
 from services.common.model.spec import Beside
@@ -42,23 +43,27 @@ def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id:
     )
 
 
-def publish(drafter: Drafter, folder: Path, sizes: Sequence[int] = ()) -> None:
+def publish(drafter: BlockDrafter, folder: Path, sizes: Sequence[int] = ()) -> None:
     """Write a drafter that takes features as the target gives them; `sizes` are of blocks that it has seen."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
-    tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.state_dict().items()}
+    tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.published().items()}
     save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
-    config = drafter_config(drafter.shape, [size for size in sizes if size < drafter.shape.block_size])
+    config = drafter.config([size for size in sizes if size < drafter.shape.block_size])
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     write_manifest(folder)
 
 
-def load_published(folder: Path, shape: Shape) -> Drafter:
-    """Return a drafter of a folder, in float32."""
-    drafter = Drafter(shape)
+def published(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a drafter's folder, in float32.
+
+    Raises:
+        ValueError: there are none.
+    """
     tensors = {
         name: weight.float() for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()
     }
-    drafter.load_state_dict(tensors)
-    return drafter.requires_grad_(False).eval()
+    if not tensors:
+        raise ValueError(f"{folder}: there are no safetensors")
+    return tensors

@@ -5,12 +5,18 @@ round, the target's own included.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from models.training.foreign.learning import Learner
 from models.training.foreign.packing import Blocks, Packed
+from models.training.foreign.pair_heads import ArgmaxPairs, Scored
+from services.common.model.drafters.nodes import Candidates, choose_nodes
+
+_AT_ONCE = 64
+"""Anchors whose logits live at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,13 @@ def walk(accepted: list[int], start: int, end: int) -> tuple[int, int]:
     return rounds, tokens
 
 
-def lookup_table(ids: list[int], start: int, end: int, drafts: int) -> list[int]:
+@cache
+def lookup_table(ids: tuple[int, ...], start: int, end: int, drafts: int) -> list[int]:
     """Return how many drafts of prompt lookup are right at each anchor."""
     return [_looked_up(ids, anchor, drafts) for anchor in range(start, end)]
 
 
-def _looked_up(ids: list[int], anchor: int, drafts: int) -> int:
+def _looked_up(ids: tuple[int, ...], anchor: int, drafts: int) -> int:
     """Propose what followed the same few tokens before."""
     for width in (3, 2, 1):
         suffix = ids[anchor + 1 - width : anchor + 1]
@@ -65,15 +72,23 @@ def _looked_up(ids: list[int], anchor: int, drafts: int) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a drafter made of blocks at each anchor: rows [anchors, drafts, hidden], and the anchors' tokens."""
+
+    rows: Tensor
+    anchors: Tensor
+
+
 @torch.no_grad()
-def hits_of(learner: Learner, answer: Answer, size: int, foreign: Tensor | None = None) -> Tensor:
-    """Return which drafts [anchors, size - 1] equal the text, for every anchor of the answer.
+def ask(learner: Learner, answer: Answer, size: int, foreign: Tensor | None = None) -> Asked:
+    """Draft a block of `size` rows at every anchor of an answer.
 
     `foreign` are features of another text [tokens, features] to be put in place of the text's own: the control.
     """
     ids = torch.tensor(answer.ids, dtype=torch.int32, device=learner.target.device)
     batch = Packed.single(ids)
-    features, _ = learner.read(batch)
+    features = learner.features(tuple(answer.ids))[None]
     if foreign is not None:
         features = foreign[torch.arange(len(ids), device=ids.device) % len(foreign)][None]
     blocks = _blocks(batch, answer.start, size, features.dtype)
@@ -81,10 +96,53 @@ def hits_of(learner: Learner, answer: Answer, size: int, foreign: Tensor | None 
     given = torch.where(blocks.offsets == 0, tokens, learner.shape.mask_token_id)
     with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=features.dtype == torch.bfloat16):
         rows = learner.drafted(features, batch, given, blocks)[0]
-    rows = rows.unflatten(0, (-1, size))[:, 1:].to(features.dtype)
-    drafts = torch.cat([learner.target.head(part).argmax(-1) for part in rows.split(64)])
-    places = torch.arange(answer.start, len(ids), device=ids.device)[:, None] + torch.arange(1, size, device=ids.device)
-    return (drafts == ids[places.clamp(max=len(ids) - 1)]) & (places < len(ids))
+    return Asked(rows.unflatten(0, (-1, size))[:, 1:].to(features.dtype), ids[answer.start :].long())
+
+
+@torch.no_grad()
+def hits_of(learner: Learner, answer: Answer, asked: Asked, alone: bool = False) -> Tensor:
+    """Return which drafts [anchors, drafts] of a chain equal the text, for every anchor of the answer.
+
+    A draft counts behind right ones only, so the token before it is the text's. With `alone` no token before counts.
+    """
+    ids, count = torch.tensor(answer.ids, device=asked.rows.device), asked.rows.shape[1]
+    places = torch.arange(answer.start, len(ids), device=ids.device)[:, None] + torch.arange(count, device=ids.device)
+    before = ids[places.clamp(max=len(ids) - 1)]
+    head = ArgmaxPairs() if alone else learner.drafter.head
+    drafts = torch.cat(
+        [
+            head.best(Scored(rows.flatten(0, 1), learner.table, known.flatten())).view(len(rows), -1)
+            for rows, known in zip(asked.rows.split(_AT_ONCE), before.split(_AT_ONCE), strict=True)
+        ]
+    )
+    following = places + 1
+    return (drafts == ids[following.clamp(max=len(ids) - 1)]) & (following < len(ids))
+
+
+@torch.no_grad()
+def walk_trees(learner: Learner, answer: Answer, asked: Asked, nodes: int) -> tuple[int, int]:
+    """Return rounds and tokens of an answer when each round brings the best tree of so many drafts."""
+    found = [
+        learner.drafter.head.rank(rows, learner.table, anchors)
+        for rows, anchors in zip(asked.rows.split(_AT_ONCE), asked.anchors.split(_AT_ONCE), strict=True)
+    ]
+    ids, scores = torch.cat([one.ids_BKC for one in found]).cpu(), torch.cat([one.scores_BKPC for one in found]).cpu()
+    anchor, end, rounds = answer.start, len(answer.ids), 0
+    while anchor < end - 1:
+        at = slice(anchor - answer.start, anchor - answer.start + 1)
+        tokens, parents = choose_nodes(Candidates(ids[at], scores[at]), nodes)
+        right = followed(tokens[0].tolist(), parents[0].tolist(), answer.ids[anchor + 1 :])
+        anchor, rounds = min(anchor + right + 1, end - 1), rounds + 1
+    return rounds, end - 1 - answer.start
+
+
+def followed(tokens: list[int], parents: list[int], truth: list[int]) -> int:
+    """Return how far a text goes along the drafts of a tree, whose rows are numbered from 1 on."""
+    row = depth = 0
+    for draft, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
+        if parent == row and depth < len(truth) and token == truth[depth]:
+            row, depth = draft, depth + 1
+    return depth
 
 
 def _blocks(batch: Packed, start: int, size: int, dtype: torch.dtype) -> Blocks:

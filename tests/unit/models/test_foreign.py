@@ -1,89 +1,41 @@
 """A drafter for somebody else's target: what is written, packed, learnt, measured and published."""
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from models.training.foreign.corpus import Conversations, distinct
 from models.training.foreign.frozen import FrozenTarget, load_frozen
-from models.training.foreign.learning import Learner, LearningOptions, learn
+from models.training.foreign.learning import Learner, learn
 from models.training.foreign.loops import first_repeats
 from models.training.foreign.loss import Labels, draft_loss
 from models.training.foreign.openings import draw_opening
 from models.training.foreign.packing import Packed, Pattern, causal_bias, draw_blocks, pack
-from models.training.foreign.publish import load_published, publish, shape_for
-from models.training.foreign.replay import Answer, accepted_table, hits_of, lookup_table, walk
+from models.training.foreign.publish import publish, published
+from models.training.foreign.replay import Answer, accepted_table, ask, hits_of, lookup_table, walk
 from models.training.foreign.writing import Writing, write
-from models.training.settings import Shape
 from services.common.model.drafters import open_drafter
-from services.common.model.families import open_family
-from services.common.model.weights.weights import model_shapes
-
-VOCAB, MASK = 96, 5
-CONFIGS: dict[str, dict[str, object]] = {
-    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False},
-}
-SIZES: dict[str, object] = {
-    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 128,
-    "rope_theta": 10000.0, "tie_word_embeddings": True, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-
-
-def _folder(path: Path, kind: str) -> Path:
-    path.mkdir()
-    (path / "config.json").write_text(json.dumps({**SIZES, **CONFIGS[kind]}))
-    _, spec = open_family(path)
-    draw = torch.Generator().manual_seed(3)
-    tensors = {
-        name: torch.rand(shape, generator=draw) + 0.5 if "norm" in name else 0.3 * torch.randn(shape, generator=draw)
-        for name, shape in model_shapes(spec).items()
-    }
-    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-    return path
+from tests.unit.models.foreign_pair import CONFIGS, MASK, OPTIONS, VOCAB, shape_of, target_folder, written
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
-    return load_frozen(_folder(tmp_path_factory.mktemp("frozen") / "target", "llama"), "cpu")
+    return load_frozen(target_folder(tmp_path_factory.mktemp("frozen") / "target", "llama"), "cpu")
 
 
 @pytest.fixture(scope="module")
 def texts(target: FrozenTarget) -> Conversations:
-    return _texts(target)
-
-
-def _texts(target: FrozenTarget, count: int = 16, length: int = 32) -> Conversations:
-    draw = torch.Generator().manual_seed(1)
-    begun = [torch.randint(6, VOCAB, (4 + index % 5,), generator=draw).tolist() for index in range(count)]
-    torch.manual_seed(2)
-    temperatures = [0.0 if index % 2 else 0.8 for index in range(count)]
-    ids, ends = write(target, begun, temperatures, Writing(length, 9, (2,)), seconds=60.0)
-    flat = torch.tensor([temperature == 0.0 for temperature in temperatures])
-    return Conversations(ids, torch.tensor([len(tokens) for tokens in begun]), ends, flat)
-
-
-def _shape(target: FrozenTarget) -> Shape:
-    return shape_for(target, layers=2, block_size=8, mask_token_id=MASK)
-
-
-OPTIONS = LearningOptions(
-    seconds=60.0, steps=30, rows=4, pattern=Pattern(((8, 4), (4, 3))), chunk=37, muon_lr=0.02, adam_lr=3e-3
-)
+    return written(target)
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_packed_rows_have_the_hidden_states_of_transformers(kind: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path / "target", kind)
+    folder = target_folder(tmp_path / "target", kind)
     target = load_frozen(folder, "cpu")
     other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     draw = torch.Generator().manual_seed(0)
@@ -213,7 +165,7 @@ def test_the_loss_falls_and_the_published_drafter_drafts_alike(
 ) -> None:
     packed = pack(texts)
     reports: list[int] = []
-    learner = Learner(target, _shape(target), OPTIONS)
+    learner = Learner(target, shape_of(target), OPTIONS)
     draw = torch.Generator().manual_seed(9)
     learner.measure_scale([packed.rows(torch.arange(4))])
     before = learner.loss(packed, torch.Generator().manual_seed(9)).item()
@@ -221,21 +173,21 @@ def test_the_loss_falls_and_the_published_drafter_drafts_alike(
     assert reports == [30]
     assert learner.loss(packed, draw).item() < 0.95 * before
     publish(learner.folded(), tmp_path)
-    other = Learner(target, _shape(target), OPTIONS)
-    other.drafter.load_state_dict(load_published(tmp_path, _shape(target)).state_dict())
+    other = Learner(target, shape_of(target), OPTIONS)
+    other.drafter.load_published(published(tmp_path))
     answer = Answer(texts.ids[1, : int(texts.ends[1])].tolist(), int(texts.starts[1]), "all", 0)
-    trained, published = (hits_of(each, answer, 8) for each in (learner, other))
-    assert (trained != published).float().mean() < 0.05
+    own, written = (hits_of(each, answer, ask(each, answer, 8)) for each in (learner, other))
+    assert (own != written).float().mean() < 0.05
     spec, _ = open_drafter(tmp_path, torch.device("cpu"), False)
     assert (spec.block_size, spec.mask_token_id, spec.target_layer_ids) == (8, MASK, (1, 2))
 
 
 def test_rounds_are_those_of_decoding_step_by_step(target: FrozenTarget, texts: Conversations) -> None:
-    learner = Learner(target, _shape(target), OPTIONS)
+    learner = Learner(target, shape_of(target), OPTIONS)
     for row in range(4):
         start, end = int(texts.starts[row]), int(texts.ends[row])
         answer = Answer(texts.ids[row, :end].tolist(), start, "all", end)
-        rounds, tokens = walk(accepted_table(hits_of(learner, answer, 8)), start, end)
+        rounds, tokens = walk(accepted_table(hits_of(learner, answer, ask(learner, answer, 8))), start, end)
         assert (rounds, tokens) == _decode(learner, answer, 8)
 
 
@@ -246,7 +198,7 @@ def test_a_walk_ends_with_the_answer() -> None:
 
 
 def test_lookup_proposes_what_followed_the_last_match() -> None:
-    ids = [1, 2, 3, 4, 1, 2, 3, 4, 9]
+    ids = (1, 2, 3, 4, 1, 2, 3, 4, 9)
     assert lookup_table(ids, 6, 8, 7) == [1, 0]
 
 
@@ -264,7 +216,7 @@ def _decode(learner: Learner, answer: Answer, size: int) -> tuple[int, int]:
 
 def _block(learner: Learner, ids: list[int], anchor: int, size: int) -> list[int]:
     drafter, target = learner.drafter, learner.target
-    features: Tensor = learner.features(torch.tensor(ids[: anchor + 1]))[None]
+    features: Tensor = learner.features(tuple(ids[: anchor + 1]))[None]
     embeddings = target.embed(torch.tensor([[ids[anchor], *[MASK] * (size - 1)]]))
     drafts: list[int] = target.head(drafter(features, torch.tensor([[anchor]]), embeddings)[0, 0]).argmax(-1).tolist()
     return drafts
