@@ -20,7 +20,6 @@ from services.common.kernels import nvrtc
 from services.common.kernels.cuda import BUILD, Source
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
-from services.common.kernels.gated_delta.rounds.clusters import source as clusters
 from services.common.kernels.gated_delta.rounds.many import source as many
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.eight import eight_cut
@@ -31,8 +30,6 @@ from services.common.kernels.linear.skinny.source import source_of as skinny_sou
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.alone import source as alone
-from services.common.kernels.span_attention.decode import source as decode
-from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper import source as tiles
 from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_tiles
 from services.common.kernels.span_attention.span import Span
@@ -103,34 +100,28 @@ def in_tiles(full: bool) -> Iterator[Program]:
 
 
 def of_attention(full: bool) -> Iterator[Program]:
-    """Attention of spans, of drafters' blocks, and of rows whose heads it makes."""
+    """Attention of spans, and of drafters' blocks."""
     shapes: dict[tiles.Shape, None] = {}
     widths, batches = (1, 2, 4, 8, 12, 16, 128), (1, 2, 4, 8, 16, 32, 64, 128)
     for head, width, batch, short in product(HEADS, widths, batches, (True, False)):
         shapes |= dict.fromkeys(_shapes(*head, width, batch, short))
-    for bias, norm in product((None, torch.empty(0)), repeat=2):
-        shapes[made._shape(6144, _paged(128, 8, 16), norm, bias)] = None
     for shape in shapes if full else _one_each(shapes, lambda each: each._replace(group=0, kv_heads=0, block=0)):
         yield Program("attend", str(shape), tiles.source_of(shape))
 
 
 def of_rows(full: bool) -> Iterator[Program]:
-    """Attention of a row each of sequences."""
+    """Attention of a row that is alone."""
     gpus = (nvrtc.HOPPER, *LATER_GPUS)
-    for (size, group, kv_heads), block in product(HEADS, (16, 64) if full else (16,)):
+    for (size, group, _), block in product(HEADS, (16, 64) if full else (16,)):
         if size == 128:
             shape = alone.Shape(size, group, block)
             yield Program("attend_alone", str(shape), alone.source_of(shape), gpus)
-            for biased, normed in product((False, True), repeat=2) if full or group == 4 else ((False, True),):
-                row = decode.Shape(size, kv_heads, group, block, biased, normed)
-                yield Program("attend_rows", str(row), decode.source_of(row), gpus)
 
 
 def of_recurrent_layers(_: bool) -> Iterator[Program]:
     """Rounds and chunks of the gated delta rule."""
     for programs in rounds.PROGRAMS:
         yield Program("delta_round", str(programs), rounds.source_of(programs))
-    yield Program("delta_cluster", "", clusters.cluster_source())
     yield Program("delta_rounds", "", many.many_source())
     yield Program("delta_prepare", "", chunks.prepare_source(), (nvrtc.HOPPER, *LATER_GPUS))
     yield Program("delta_chain", "", chunks.chain_source())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.gated_delta import BLOCK, DeltaSpan, rounds
+from services.common.kernels.gated_delta import BLOCK, DeltaSpan
 from services.common.kernels.gated_delta.cut import Cut, cut_rows
 from services.common.kernels.gated_delta.kernel import delta_rows
 from services.common.kernels.gated_delta.rounds import serves_round
@@ -66,27 +66,10 @@ class Both:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("sequences", "width"),
-    [(1, 1), (1, 5), (1, 8), (1, 16), (2, 11), (3, 16), (6, 7), (8, 1), (9, 16), (20, 3), (32, 8)],
+    [(1, 1), (1, 5), (1, 8), (1, 16), (2, 1), (2, 11), (3, 2), (3, 16), (6, 7), (8, 1), (9, 16), (20, 3), (32, 8)],
 )
 def test_rounds_have_the_bits_of_chunks(sequences: int, width: int, full: bool) -> None:
     """Of what rows read, of states where a block is complete, and of rings; every place of a block comes up."""
-    compare(sequences, width, full)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("clustered", "sequences", "width"),
-    [
-        *((True, sequences, width) for sequences in (1, 2, 3) for width in (1, 2, 3, 8, 16)),
-        (False, 1, 8),
-        (False, 2, 16),
-    ],
-)
-def test_a_head_has_the_same_bits_with_one_cta_and_with_a_cluster(
-    clustered: bool, sequences: int, width: int, full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever form is quicker, both are right."""
-    monkeypatch.setattr(rounds, "_clustered", lambda *_: clustered)
     compare(sequences, width, full)
 
 

@@ -23,7 +23,6 @@ SHAPES = [
 SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 128)]
 SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (False, True) for items in (1, 2)]
 SHAPES += [Shape(128, 4, 16, 1, True, 2, in_block, 1, True) for in_block in (False, True)]
-SHAPES += [Shape(128, 4, 16, 1, True, 2, halves=1, ranked=True, makes_heads=True)]
 SHAPES += [Shape(128, 4, 16, 1, True, in_block=in_block, spread=2) for in_block in (False, True)]
 
 

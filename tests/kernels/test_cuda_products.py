@@ -88,14 +88,14 @@ def test_the_norm_of_a_sum_is_begun_behind_a_product_in_tiles(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("rows", "engine", "earlier", "itself"),
+    ("rows", "engine", "earlier"),
     [
-        (1, Engine.BANDS, True, False), (32, Engine.BANDS, True, False), (33, Engine.TILES, False, False),
-        (128, Engine.TILES, False, False), (4096, Engine.LIBRARY, True, True),
+        (1, Engine.BANDS, True), (32, Engine.BANDS, True), (33, Engine.TILES, False), (128, Engine.TILES, False),
+        (4096, Engine.LIBRARY, True),
     ],
 )  # fmt: skip
 def test_what_multiplies_says_what_a_kernel_behind_it_may_read_early(
-    rows: int, engine: Engine, earlier: bool, itself: bool, monkeypatch: pytest.MonkeyPatch
+    rows: int, engine: Engine, earlier: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention that begins before a product ends reads what this says is complete, and nothing else."""
     monkeypatch.setattr(TensorMap, "takes", lambda _: True)
@@ -103,4 +103,4 @@ def test_what_multiplies_says_what_a_kernel_behind_it_may_read_early(
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     x_TD, weight_FD = torch.zeros(rows, 2560, dtype=torch.bfloat16), torch.zeros(6144, 2560, dtype=torch.bfloat16)
     found = kernel.engine_of(x_TD, weight_FD)
-    assert (found, found.earlier_is_complete, found.product_is_complete) == (engine, earlier, itself)
+    assert (found, found.earlier_is_complete) == (engine, earlier)

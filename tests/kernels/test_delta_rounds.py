@@ -6,21 +6,14 @@ import pytest
 import torch
 
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, ring_rows, rounds
-from services.common.kernels.gated_delta.rounds.clusters.source import CTAS, cluster_bytes, cluster_grid
 from services.common.kernels.gated_delta.rounds.many.source import many_bytes, many_grid
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, shared_bytes
 
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
 
 
-@pytest.mark.parametrize("size", [cluster_bytes(), many_bytes()])
-def test_a_cta_with_a_multiprocessor_for_itself_fits_it(size: int) -> None:
-    assert size + RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
-
-
-def test_the_ctas_of_a_head_are_neighbours() -> None:
-    assert cluster_grid(1, 32) == (32 * CTAS, 1)
-    assert cluster_grid(2, 32, 4) == (128, 2)
+def test_a_cta_with_a_multiprocessor_for_itself_fits_it() -> None:
+    assert many_bytes() + RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
 
 
 @pytest.mark.parametrize(
@@ -46,15 +39,14 @@ class Launched:
 @pytest.mark.parametrize(
     ("batch", "width", "form"),
     [
-        (1, 1, "one"), (1, 3, "one"), (1, 4, "cluster"), (1, 16, "cluster"), (2, 8, "one"), (2, 16, "one"),
-        (3, 16, "one"), (4, 2, "one"), (5, 2, "two"), (7, 16, "two"), (8, 2, "many"), (32, 16, "many"),
+        (1, 1, "one"), (1, 16, "one"), (2, 8, "one"), (3, 16, "one"), (4, 2, "one"), (5, 2, "two"), (7, 16, "two"),
+        (8, 2, "many"), (32, 16, "many"),
     ],
 )  # fmt: skip
 def test_a_form_takes_the_rounds_it_is_for(batch: int, width: int, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clusters take wide rounds of few sequences, and the form for many takes them from eight on."""
-    forms = {name: Launched() for name in ("one", "two", "cluster", "many")}
+    """From so many heads on two CTAs share a processor; the form for many takes rounds from eight sequences on."""
+    forms = {name: Launched() for name in ("one", "two", "many")}
     monkeypatch.setattr(rounds, "program_of", lambda programs: forms["one" if programs == 1 else "two"])
-    monkeypatch.setattr(rounds, "cluster_program", lambda: forms["cluster"])
     monkeypatch.setattr(rounds, "many_program", lambda: forms["many"])
     heads = 32
     where = torch.zeros(batch, dtype=torch.int64)
@@ -65,8 +57,7 @@ def test_a_form_takes_the_rounds_it_is_for(batch: int, width: int, form: str, mo
     norm_V = torch.zeros(128, dtype=torch.bfloat16)
     rounds.round_rows(rows_TF, constants, norm_V, 1e-6, span, state_SHKV, ring_SRC, out_TF)
     assert [name for name, program in forms.items() if program.grid is not None] == [form]
-    grids = {"many": (16, 8), "cluster": (heads * CTAS, batch)}
-    assert forms[form].grid == grids.get(form, (heads, batch))
+    assert forms[form].grid == ((16, 8) if form == "many" else (heads, batch))
     assert len(forms[form].arguments) == (21 if form == "many" else 20)
 
 

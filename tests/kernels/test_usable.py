@@ -15,7 +15,6 @@ from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.nvrtc import CompileError
 from services.common.kernels.span_attention import hopper
-from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper.source import Shape
 
 
@@ -34,12 +33,10 @@ class Kernel(NamedTuple):
 
 KERNELS = {
     "rounds of recurrent layers": Kernel(rounds, "program_of"),
-    "rounds in clusters": Kernel(rounds, "cluster_program"),
     "rounds of many sequences": Kernel(rounds, "many_program"),
     "chunks of recurrent layers": Kernel(chunks, "prepare_program"),
     "chains of chunks": Kernel(chunks, "chain_program"),
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
-    "attention that makes heads": Kernel(made, "program_of", (Shape(128, 4, 16, 1, True, 2, makes_heads=True),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
     "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),
     "products of eight bits": Kernel(int8_cuda, "program_of", (PersistentTiling(128, 48, 1, 4),)),

@@ -56,11 +56,6 @@ class Engine(Enum):
         """Whether all launches before the product are complete."""
         return self in (Engine.BANDS, Engine.LIBRARY)
 
-    @property
-    def product_is_complete(self) -> bool:
-        """Whether the product itself is."""
-        return self is Engine.LIBRARY
-
 
 @dataclass(frozen=True)
 class Sum:

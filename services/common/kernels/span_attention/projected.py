@@ -26,21 +26,17 @@ def attend_projected(
 ) -> Tensor | None:
     """Do what `project_qkv` and then `attend_span` do, with the same bits; return the mixed rows [T, Hq * D].
 
-    One kernel serves the only row of the only sequence, if its context is short, a second one a row each of many
-    sequences, and a third one up to eight. None elsewhere, where nothing is done, and on all but an H100 or H200.
+    A kernel serves the only row of the only sequence, if its context is short. None elsewhere, where nothing is done,
+    and on all but an H100 or H200.
     """
     if not normed.rows_TD.is_cuda or isinstance(qkv_FD, Int8Weight):
         return None
     from services.common.kernels.span_attention.alone import kernel as alone
-    from services.common.kernels.span_attention.decode import kernel as decode
-    from services.common.kernels.span_attention.hopper import made
 
-    kernels = (alone.serves, alone.attend_mixed), (decode.serves, decode.attend_mixed), (made.serves, made.attend_mixed)
-    for serves, attend in kernels:
-        if serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
-            heads = Heads(
-                linear(normed.rows_TD, qkv_FD), normed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
-                span.slots_T, kv_2NSHD, 1.0 / max(normed.width, 1), eps, offset,
-            )  # fmt: skip
-            return attend(heads, span)
-    return None
+    if not alone.serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
+        return None
+    heads = Heads(
+        linear(normed.rows_TD, qkv_FD), normed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
+        span.slots_T, kv_2NSHD, 1.0 / max(normed.width, 1), eps, offset,
+    )  # fmt: skip
+    return alone.attend_mixed(heads, span)

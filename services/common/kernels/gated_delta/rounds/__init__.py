@@ -11,7 +11,6 @@ from torch import Tensor
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
-from services.common.kernels.gated_delta.rounds.clusters.source import CTAS, cluster_grid, cluster_program
 from services.common.kernels.gated_delta.rounds.many.source import many_grid, many_program
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
 from services.common.kernels.gated_delta.span import DeltaSpan
@@ -21,8 +20,6 @@ __all__ = ["round_rows", "serves_round"]
 _DIM, _TAPS, _ALIGNED, _COPIED = 128, 4, 4, 8
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
-_CLUSTERED_ROWS = 4
-"""Rows of a round of one sequence from which on a head has a cluster of CTAs."""
 _MANY = 8
 """Sequences from which on blocks are prepared beside states."""
 
@@ -55,16 +52,9 @@ def round_rows(
     )  # fmt: skip
     if batch >= _MANY:
         return many_program().launch(many_grid(batch, k_heads, heads), *read, batch, k_dim**-0.5, eps)
-    if _clustered(batch, heads, span.width):
-        return cluster_program().launch(cluster_grid(batch, heads), *read, k_dim**-0.5, eps)
     # Few heads have a processor each; of more, one computes while the other waits for memory.
     program = program_of(1 if batch * heads <= _ALONE else 2)
     return program.launch((heads, batch), *read, k_dim**-0.5, eps)
-
-
-def _clustered(batch: int, heads: int, width: int) -> bool:
-    """Whether a head has a cluster: each of its CTAs must have a processor, and enough rows to share."""
-    return batch == 1 and heads * CTAS <= _ALONE and width >= _CLUSTERED_ROWS
 
 
 @cache
@@ -72,4 +62,4 @@ def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     of_one = (partial(program_of, number) for number in PROGRAMS)
     otherwise = "rounds of recurrent layers go through the kernels in Triton"
-    return compiles(device, otherwise, *of_one, cluster_program, many_program)
+    return compiles(device, otherwise, *of_one, many_program)

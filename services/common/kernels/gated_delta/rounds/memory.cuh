@@ -24,10 +24,6 @@ __device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned address) {
                : "r"(address));
 }
 
-__device__ __forceinline__ void load_two(unsigned (&to)[2], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(address));
-}
-
 __device__ __forceinline__ void load_four_turned(unsigned (&to)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

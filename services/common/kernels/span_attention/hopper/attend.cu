@@ -9,7 +9,6 @@
 #include "span_attention/hopper/ends.cuh"
 #include "span_attention/hopper/instructions.cuh"
 #include "span_attention/hopper/loader.cuh"
-#include "span_attention/hopper/made.cuh"
 #include "span_attention/hopper/queries.cuh"
 #include "span_attention/hopper/sizes.cuh"
 #include "span_attention/hopper/softmax.cuh"
@@ -56,38 +55,22 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
     loaded = items.lead(min(items.index(0), items.count() - 1));
     blocks = box.first_block(tables + (size_t)loaded.sequence * stride, items.room);
   }
-  // What heads are made of is asked for before tiles are: memory would bring it behind all of them.
-  const MadeHeads heads{{mixed, bias, norm, squares, cosines, sines, inverse_width, eps, offset}, slots, kv, places, queries};
-  Item next;
-  Found found;
-  if (MAKES_HEADS && group < GROUPS) {
-    next = items.item(items.lead(min(items.index(0), items.count() - 1)));
-    await_previous();
-    heads.ask(next);
-    found = heads.find(next, warp % 4, lane);
-  }
-  // Those that load need the barriers alone: they wait for no other.
-  if (threadIdx.x == (MAKES_HEADS ? GROUPS * THREADS : 0)) {
+  if (threadIdx.x == 0) {
     for (int stage = 0; stage < ITEMS * STAGES; ++stage) {
       barrier_init(barriers + stage * 8, ITEM_LOADERS);
       barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32);
     }
     publish_barriers();
   }
-  if (MAKES_HEADS && group == GROUPS) {
-    sync_threads(1 + GROUPS, THREADS);
-    arrive_threads(0, ALL_THREADS);
-  } else {
-    sync_threads(0, ALL_THREADS);
-  }
+  __syncthreads();
   if (group == GROUPS) {
     if constexpr (GROUPS > 1) give_registers<40>();
     load_items(items, ring, &map, tables, stride, places, box, loaded, blocks, lane);
     return;
   }
   if constexpr (GROUPS > 1) take_registers<232>();
-  Lead lead;
-  if (!MAKES_HEADS) next = items.item(lead = items.lead(min(items.index(0), items.count() - 1)));
+  Lead lead = items.lead(min(items.index(0), items.count() - 1));
+  Item next = items.item(lead);
   const ItemEnds ends{partial,
                       sums,
                       out,
@@ -99,22 +82,18 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
   const Queries<1> first(queries, ends, next, in_tile, 0);
   await_previous();
   if (group == GROUPS - 1) end_turn(group);
-  if constexpr (!MAKES_HEADS) ask_queries(first, q);
+  ask_queries(first, q);
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;
     const bool more = items.index(round + 1) < items.count();
     const int most = item.most(), least = TOGETHER ? most : item.least();
     const int row = item.span.first_row + in_tile + warp % 4 * 8 + lane / 4;
-    if constexpr (MAKES_HEADS)
-      heads.make(item, found, group, warp % 4, lane);
-    else
-      await_queries(group);
+    await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const SplitTiles tiles(item.span, item.program, programs, size);
       const bool empty = tiles.begin >= tiles.end;
       Part part;
-      const Walk walk{ends,  item,  queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane,
-                      scale, &heads};
+      const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale};
       const bool ends_item = size == most && more;
       const auto look_up = [&] {
         if (ends_item) lead = items.lead(items.index(round + 1));
@@ -125,13 +104,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
         walk.run(part, ring, look_up);
       if (ends_item) {
         next = items.item(lead);
-        if constexpr (MAKES_HEADS) {
-          sync_threads(1 + group, THREADS);  // any warp copies rows that another has multiplied
-          heads.ask(next);
-          found = heads.find(next, warp % 4, lane);
-        } else {
-          ask_queries(Queries<1>(queries, ends, next, in_tile, 0), q);
-        }
+        ask_queries(Queries<1>(queries, ends, next, in_tile, 0), q);
       }
       if (!empty) walk.end(part);
     }

@@ -32,10 +32,6 @@ __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void arrive_threads(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 __device__ __forceinline__ int spread_rank() { return SPREAD > 1 ? int(cluster_rank()) : 0; }
 
 // A warp has no more use for a stage. CTAs of a cluster load keys for one another, so all of them are told. There a scorer's warp
@@ -112,19 +108,4 @@ __device__ __forceinline__ float load_shared(unsigned from) {
   float number;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(from) : "memory");
   return number;
-}
-
-__device__ __forceinline__ float2 load_shared_pair(unsigned from) {
-  float2 numbers;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(numbers.x), "=f"(numbers.y) : "r"(from) : "memory");
-  return numbers;
-}
-
-__device__ __forceinline__ uint4 load_shared_eight(unsigned from) {
-  uint4 numbers;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(numbers.x), "=r"(numbers.y), "=r"(numbers.z), "=r"(numbers.w)
-               : "r"(from)
-               : "memory");
-  return numbers;
 }

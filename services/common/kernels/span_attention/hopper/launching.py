@@ -1,4 +1,4 @@
-"""The launch of the kernel, whose queries are there or are made of a product in front."""
+"""The launch of the kernel."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.types import Heads
 
 Own = tuple[Tensor, Tensor]
 """Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
@@ -23,12 +22,9 @@ class Parts(NamedTuple):
     each: int = 1
 
 
-_NO_HEADS = *(None,) * 8, 1.0, 0.0, 0.0
-
-
 def launch_tiles(
     shape: Shape, cut: TileCut, span: Span, kv_2NSHD: Tensor, out_BWF: Tensor, scale: float,
-    q_BWHD: Tensor | None = None, parts: Parts = Parts(), own: Own | None = None, heads: Heads | None = None,
+    q_BWHD: Tensor, parts: Parts = Parts(), own: Own | None = None,
 ) -> None:  # fmt: skip
     """Enqueue it."""
     (batch, width), (kv_heads, size) = span.positions_BW.shape, kv_2NSHD.shape[3:]
@@ -41,5 +37,5 @@ def launch_tiles(
         grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, parts.partial, parts.sums, out_BWF,
         len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
-        parts.each, scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]), *(heads or _NO_HEADS),
+        parts.each, scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
     )  # fmt: skip

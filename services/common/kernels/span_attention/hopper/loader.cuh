@@ -74,9 +74,9 @@ struct KvLoader {
 };
 
 // What a warp that loads knows from one item to the next. Positions before the span were final before the kernel in front of this
-// one, which leaves the span's own. Where heads are made here, they do not come with tiles.
+// one, which leaves the span's own.
 struct Loading {
-  bool waited = MAKES_HEADS, around = false;
+  bool waited = false, around = false;
 
   __device__ __forceinline__ void load(const KvLoader& loader, const Item& item, KvRing& ring, int programs, int first) {
     const int most = item.most(), least = TOGETHER ? most : item.least();

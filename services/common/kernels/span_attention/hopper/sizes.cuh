@@ -5,9 +5,8 @@
 // (of a tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at
 // once), SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED:
 // whether lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of
-// its values, ALONE: whether no other program takes splits, HAS_BLOCK: whether rows are a drafter's block, which lies beside
-// paged memory and all of which they see, else they see what is before them, and MAKES_HEADS: whether queries, keys and values of
-// the rows are made here of their product, else they are there. Those may be BIASED and NORMED.
+// its values, ALONE: whether no other program takes splits, and HAS_BLOCK: whether rows are a drafter's block, which lies beside
+// paged memory and all of which they see, else they see what is before them.
 
 #pragma once
 
@@ -31,19 +30,15 @@ constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE; 
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
 constexpr int LOADERS = GROUPS > 1 || (SPREAD > 1 && PIECES > 1) ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS;
-constexpr int HEADS = GROUP + 2;                                                               // of a row that an item has
 constexpr int PANELS_EACH = PANELS / SPREAD, BOXES = 2 * PANELS_EACH * PIECES / ITEM_LOADERS;  // a lane loads a box at most
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
 
-// One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums, and what
-// heads are made of.
+// One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums.
 #define PARAMETERS                                                                                                           \
   const __grid_constant__ TensorMap map, const unsigned short *q, const int *tables, const long long *lengths,               \
       const long long *reaches, const int2 *ranks, float *partial, float *sums, unsigned short *out, int places, int stride, \
       int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short *block_keys,         \
-      const unsigned short *block_values, int block_sequence, int block_row, int block_head, const unsigned short *mixed,    \
-      const long long *squares, const unsigned short *bias, const unsigned short *norm, const float *cosines,                \
-      const float *sines, const long long *slots, unsigned short *kv, float inverse_width, float eps, float offset
+      const unsigned short *block_values, int block_sequence, int block_row, int block_head

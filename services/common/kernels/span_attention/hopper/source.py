@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
     rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
-    together. A kernel that `makes_heads` takes a product, whose heads may be `biased` and `normed`.
+    together.
     """
 
     size: int
@@ -42,9 +42,6 @@ class Shape(NamedTuple):
     ranked: bool = False
     spread: int = 1
     kv_heads: int = 8
-    makes_heads: bool = False
-    biased: bool = False
-    normed: bool = False
 
     @property
     def threads(self) -> int:
@@ -88,8 +85,7 @@ def source_of(shape: Shape) -> Source:
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
-        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, makes_heads=int(shape.makes_heads),
-        biased=int(shape.biased), normed=int(shape.normed),
+        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)

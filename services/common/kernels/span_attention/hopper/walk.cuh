@@ -8,7 +8,6 @@
 #include "span_attention/hopper/block.cuh"
 #include "span_attention/hopper/ends.cuh"
 #include "span_attention/hopper/instructions.cuh"
-#include "span_attention/hopper/made.cuh"
 #include "span_attention/hopper/powers.cuh"
 #include "span_attention/hopper/products.cuh"
 #include "span_attention/hopper/sizes.cuh"
@@ -39,7 +38,6 @@ struct Walk {
   unsigned queries;
   int group, size, begin, end_tile, row, lane;
   float scale;
-  const MadeHeads* heads = nullptr;
 
   __device__ __forceinline__ int first_row() const {
     return item.span.first_row + group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
@@ -74,12 +72,7 @@ struct Walk {
       clear_behind(ring.values(), tile);
     } else {
       await_phase(ring.full_at(), ring.parity);
-      const bool has_own = MAKES_HEADS && tile * TOKENS + TOKENS > item.span.length;
-      if (has_own) heads->put(item, tile, ring.keys(), ring.values());
-      if (!HAS_BLOCK && tile * TOKENS + TOKENS > item.span.seen())
-        clear_behind(ring.values(), tile);
-      else if (has_own)
-        publish_shared(1 + group, THREADS);
+      if (!HAS_BLOCK && tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
     }
   }
 

@@ -1,1 +1,0 @@
-"""One launch between two products, for a row each of many sequences."""
