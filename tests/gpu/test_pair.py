@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED
-from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc
+from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc, target_pb2
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import connect_sync
@@ -68,6 +68,44 @@ async def test_drafts_change_the_speed_and_not_the_text(pair: PairProcesses, tem
     assert drafted == plain
     assert max(ones) < 1.01
     assert sum(taus) / len(taus) > 1.5
+
+
+def _ruled(frame: target_pb2.Start, index: int) -> target_pb2.Start:
+    """Every fourth is nobody's; others may say few tokens, or close a thought when its budget is spent."""
+    if index % 4 == 1:
+        frame.rule.allowed.extend(range(5, 500, 3))
+    elif index % 4 == 2:
+        thought = target_pb2.Thought(opening=60, closing=61, begun=True, budget=20 + index, ending=[*range(70, 80), 61])
+        frame.rule.thought.CopyFrom(thought)
+    elif index % 4 == 3:
+        frame.rule.banned.extend(types.TokenIds(ids=[token]) for token in range(0, 900, 2))
+    return frame
+
+
+async def _ruled_texts(client: SessionClient, name: str, temperature: float, off: bool) -> list[list[int]]:
+    sampling, speculation = types.Sampling(temperature=temperature, seed=9), types.Speculation(off=off)
+    frames = [
+        start(f"{name}-{i}", PROMPTS[i % len(PROMPTS)], TOKENS, sampling=sampling, speculation=speculation)
+        for i in range(8)
+    ]
+    streams = [await client.start(_ruled(frame, index)) for index, frame in enumerate(frames)]
+    for stream in streams:
+        await stream.ended()
+    return [stream.tokens for stream in streams]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_rows_that_masks_rule_say_the_same_in_any_company(pair: PairProcesses, temperature: float) -> None:
+    async with SessionClient(pair.bound["grpc"]) as client:
+        before = pair.describe().graphs.captures
+        plain = await _ruled_texts(client, f"ruled-plain-{temperature}", temperature, True)
+        drafted = await _ruled_texts(client, f"ruled-drafted-{temperature}", temperature, False)
+        assert pair.describe().graphs.captures == before
+    assert drafted == plain
+    assert set(plain[1]) | set(plain[5]) <= set(range(5, 500, 3))
+    for thinks in (plain[2], plain[6]):
+        assert 61 in thinks
+    assert all(token % 2 for text in (plain[3], plain[7]) for token in text if token < 900)
 
 
 async def test_a_killed_drafter_costs_speed_only(pair: PairProcesses) -> None:

@@ -27,6 +27,7 @@ from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.wait_flag import kernel as wait_flag
+from services.common.kernels.wait_masks import kernel as wait_masks
 from services.common.kernels.write_mailbox import kernel as write_mailbox
 from tests.kernels.argument_types import type_of
 from tests.kernels.delta_cases import DELTA_CASES
@@ -168,6 +169,11 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         for drafts, ranks in ((True, {}), (False, {"ranks_ptr": None}))
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
+    (
+        wait_masks._wait_kernel,
+        {"ROWS": 8, "LIMIT_NS": 2 * 10**7},
+        {"rows_ptr": "*i32", "ready_ptr": "*i32", "masked_ptr": "*u8"},
+    ),
     (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
     (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16", "lines_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),

@@ -168,8 +168,6 @@ class Rig:
 
     def step(self) -> bool:
         """Launches a round, and reads the oldest one when enough are in flight; False when there was nothing to do."""
-        if self._flights and self._flights[-1][1].ruled:
-            self._land(*self._flights.popleft())
         plan = self.scheduler.plan(0.0, speculate=self.proposer is not None)
         if not plan.empty:
             self._flights.append((plan, self._launch(plan)))
@@ -177,6 +175,8 @@ class Rig:
             return False
         if plan.empty or len(self._flights) > self.settings.look_ahead:
             self._land(*self._flights.popleft())
+        if len(self._flights) == 1:
+            self._flights[0][1].rule()
         return True
 
     def run(self, specs: Sequence[RequestSpec]) -> list[Done]:
@@ -201,9 +201,9 @@ class Rig:
         for scores in output.scores:
             self._note_scores(scores)
         commit = self.scheduler.commit(plan, outcomes, 0.0)
-        kept = [(progress.tokens, progress.end) for progress in commit.progress]
-        # A row that had ended in the round before commits nothing.
-        told = [(one.tokens, one.end) for one in outcomes if one.tokens or one.end or not self.settings.look_ahead]
+        # A row that had ended in the round before commits nothing, and one whose masks came too late.
+        kept = [(one.tokens, one.end) for one in commit.progress if one.tokens or one.end]
+        told = [(one.tokens, one.end) for one in outcomes if one.tokens or one.end]
         assert kept == told, "device and host end differently"
         self._note(commit)
         self.scheduler.check()

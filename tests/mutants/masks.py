@@ -7,6 +7,7 @@ WALKER = "services.target.device.walker"
 _WALKER = "tests/unit/target/device/test_walker.py::"
 MIND = "services.target.device.mind"
 _FORCED = "tests/unit/target/device/test_forced.py::"
+_AHEAD = "tests/unit/target/device/test_runner_ahead.py::"
 WALKED = f"{_WALKER}test_rows_equal_those_of_an_output_that_was_committed"
 
 MASKS = (
@@ -54,11 +55,25 @@ MASKS = (
         "tests/lossless/test_forced.py::test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced",
     ),
     Mutant(
-        "a-round-without-a-rule-lands-before-the-next-one-is-planned",
+        "a-round-waits-for-masks-that-no-rule-needs-yet",
         "services.target.device.masks",
-        "ruled = False",
-        "ruled = bool(seated)",
-        "tests/unit/target/device/test_runner_ahead.py::test_rounds_that_no_mask_rules_are_not_landed_before_the_next_one",
+        "return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widths[-1]",
+        "return seat.walker is not None",
+        f"{_AHEAD}test_no_round_waits_for_masks_that_no_rule_needs",
+    ),
+    Mutant(
+        "a-row-whose-masks-come-too-late-is-not-left-out",
+        "services.common.kernels.wait_masks.reference",
+        "np.where(late_B, pad_slot, slots_B)",
+        "slots_B",
+        f"{_AHEAD}test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round",
+    ),
+    Mutant(
+        "rows-that-missed-a-round-come-as-they-come",
+        "services.target.device.masks",
+        "key=lambda row: -row[0][1].missed",
+        "key=lambda row: 0",
+        f"{_AHEAD}test_rows_that_missed_a_round_come_first",
     ),
     Mutant(
         "a-banned-sequence-is-known-by-its-last-two-tokens",

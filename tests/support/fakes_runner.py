@@ -25,8 +25,12 @@ class FakeOutput:
     prefill_us: float = 0.0
     verify_us: float = 10.0
     host_us: float = 1.0
-    ruled: bool = False
+    make: Callable[[], None] = lambda: None
     scores: tuple[PromptScores, ...] = ()
+
+    def rule(self) -> None:
+        """Makes masks."""
+        self.make()
 
     def land(self) -> tuple[Outcome, ...]:
         """What the round committed."""
@@ -62,7 +66,7 @@ class _Seat:
 class FakeRunner:
     """Runs plans on lists. ``accept(slot, round)`` says how many drafts of a row are right; default: all.
 
-    In the rounds of ``undrafted`` the device waits for drafts in vain; grammars rule those of ``ruled``.
+    In the rounds of ``undrafted`` the device waits for drafts in vain.
     """
 
     vocab: int = 97
@@ -76,7 +80,7 @@ class FakeRunner:
     look_ahead: int = 0
     sound: bool = True
     undrafted: frozenset[int] = frozenset()
-    ruled: frozenset[int] = frozenset()
+    before_rule: Callable[[Plan], None] = lambda plan: None
     in_flight: list[int] = field(default_factory=list)
 
     def use(self, drafts: Drafts) -> None:
@@ -109,7 +113,7 @@ class FakeRunner:
             self.before_land(plan)
             return outcomes
 
-        return FakeOutput(land, ruled=plan.number in self.ruled)
+        return FakeOutput(land, make=lambda: self.before_rule(plan))
 
     def _execute(self, plan: Plan, drafted: bool) -> tuple[Outcome, ...]:
         """Prefills, then commits one token and the drafts that are right for each row."""

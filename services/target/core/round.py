@@ -21,12 +21,14 @@ class RoundOutput(Protocol):
     """The verify forward."""
     host_us: float
     """Reading the outcomes."""
-    ruled: bool
-    """Whether the next round can be launched only when this one has landed: a grammar rules rows of it."""
 
     @property
     def scores(self) -> Sequence[PromptScores]:
         """Of prompts, once the round has landed."""
+        ...
+
+    def rule(self) -> None:
+        """Makes the masks that rows of it wait for, while it runs; the round before it must have landed."""
         ...
 
     def land(self) -> tuple[Outcome, ...]:

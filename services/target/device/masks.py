@@ -1,9 +1,10 @@
-"""Fills the masks of the rows that a rule reaches, before the step that chooses their tokens.
+"""Fills the masks of the rows that a rule reaches, before the step that they rule chooses tokens.
 
-The host does it between two steps: it needs the drafts, and what the round before committed (ADR 0027).
+The host does it while the step's forward runs: it needs the drafts, and what the round before committed (ADR 0027).
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -30,23 +31,34 @@ class Path(NamedTuple):
 
 
 class Masks:
-    """Static memory on the host, copied to that of the slots; on a CPU it is the slots' own."""
+    """Static memory on the host, copied to that of the slots; on a CPU it is the slots' own.
+
+    On a GPU the copies have a stream of their own: the step that waits for them is in the way on the usual one.
+    """
 
     def __init__(self, pool: Pool, inputs: RoundInputs) -> None:
         slots = pool.state.slots
         self._pool, self._inputs, self._slots = pool, inputs, slots
-        self._on_gpu = pool.device.type == "cuda"
-        self._mask_SWN, self._walked_SK = slots.mask_SWN, slots.walked_SK
-        if self._on_gpu:
-            self._mask_SWN = torch.zeros(slots.mask_SWN.shape, dtype=torch.int32, pin_memory=True)
-            self._walked_SK = torch.zeros(slots.walked_SK.shape, dtype=torch.int64, pin_memory=True)
+        self._made_S = inputs.mask_gate.made_S
+        self._stream = torch.cuda.Stream(pool.device) if pool.device.type == "cuda" else None
+        self._mask_SWN, self._walked_SK, self._numbers_S = slots.mask_SWN, slots.walked_SK, self._made_S
+        if self._stream is not None:
+            self._mask_SWN, self._walked_SK, self._numbers_S = (
+                torch.zeros(of_slots.shape, dtype=of_slots.dtype, pin_memory=True)
+                for of_slots in (slots.mask_SWN, slots.walked_SK, self._made_S)
+            )
         most = pool.settings.buckets[-1], pool.settings.widths[-1] - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
 
-    def drafts(self, bucket: int, width: int, watch: Watch) -> list[Path]:
-        """The drafts of a round's rows; waits for them by `watch`.
+    @property
+    def beside(self) -> bool:
+        """Whether masks can be made while the step runs that waits for them."""
+        return self._stream is not None
 
-        Of a tree it takes the path of first children: a grammar walks one path.
+    def offer(self, bucket: int, width: int, watch: Watch) -> Callable[[], list[Path]]:
+        """Enqueues the reading of a round's drafts; returns what waits for them by `watch` and tells each row's.
+
+        Of a tree it tells the path of first children: a grammar walks one path.
         """
         pool, inputs = self._pool, self._inputs
         if inputs.gate is not None and inputs.gate.serves(bucket):
@@ -56,13 +68,17 @@ class Masks:
             pool.mailbox_SK, pool.tag_S3, inputs.rows_B[:bucket], pool.state.epoch_S, inputs.expected_2,
             pool.model.spec.vocab_size, out_BK,
         )  # fmt: skip
-        if not self._on_gpu:
-            return _paths(out_BK, self._parents(out_BK))
+        if self._stream is None:
+            return lambda: _paths(out_BK, self._parents(out_BK))
         host_BK = out_BK.to("cpu", non_blocking=True)
         read = torch.cuda.Event()
         read.record()
-        watch(read)
-        return _paths(host_BK, self._parents(host_BK))
+
+        def told() -> list[Path]:
+            watch(read)
+            return _paths(host_BK, self._parents(host_BK))
+
+        return told
 
     def _parents(self, drafts_BK: Tensor) -> Tensor:
         """The row that each draft follows."""
@@ -73,31 +89,45 @@ class Masks:
         self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
         return nodes.parents_BK
 
-    def wake(self, seated: Rows) -> bool:
-        """Begins or ends to rule rows, and tells whether any is ruled, or may be in the next round but one.
+    def near(self, seat: HostSlot) -> bool:
+        """Whether a rule may reach a row of the next round: what the host has read may be two rounds behind it."""
+        return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widths[-1]
 
-        Only such a round has to land before the next one is planned. The walker of a row that is not ruled yet may be
-        two rounds behind: it is watched for one round, so that its output is known when its first mask is made.
-        """
+    def wake(self, seated: Rows) -> bool:
+        """Begins or ends to rule rows; returns whether any is ruled."""
         ruled = False
         for slot, seat in seated:
             if seat.walker is None:
                 continue
-            far = seat.unruled_for >= REACH * self._pool.settings.widths[-1]
-            masked, seat.watched = seat.watched and not far, not far
+            masked = self.near(seat)
             if masked != seat.masked:
                 seat.masked = masked
-                self._slots.masked_S[slot] = masked
-            ruled |= seat.watched
+                self._slots.masked_S[slot].fill_(masked)
+            ruled |= masked
         return ruled
 
     def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
-        """Fills the masks of `width` rows of some slots, each with its drafts; they are enqueued when it returns."""
+        """Fills the masks of `width` rows of some slots, each with its drafts, in the order of the present stream."""
+        if self._stream is not None:
+            self._stream.synchronize()  # a slot's copies for the request that had it before
         for (slot, seat), offered in zip(held, drafts, strict=True):
             self._fill(slot, seat, offered, width)
-            if self._on_gpu:
-                self._slots.mask_SWN[slot].copy_(self._mask_SWN[slot], non_blocking=True)
-                self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
+            self._copy(slot)
+
+    def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
+        """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            for (slot, seat), offered in sorted(zip(held, drafts, strict=True), key=lambda row: -row[0][1].missed):
+                self._fill(slot, seat, offered, width)
+                self._copy(slot)
+                self._numbers_S[slot] = number
+                if self._stream is not None:
+                    self._made_S[slot].copy_(self._numbers_S[slot], non_blocking=True)
+
+    def _copy(self, slot: int) -> None:
+        if self._stream is not None:
+            self._slots.mask_SWN[slot].copy_(self._mask_SWN[slot], non_blocking=True)
+            self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
 
     def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
         assert seat.walker is not None, f"slot {slot} has no rule"

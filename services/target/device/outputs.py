@@ -5,7 +5,7 @@ The copies are enqueued before the next step, which may then reuse the buffers b
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -40,6 +40,13 @@ class _Copies(NamedTuple):
     path_BW: Tensor | None
 
 
+class Step(Protocol):
+    """What a step leaves on the device once it has run."""
+
+    result: RoundResult
+    logits_BWV: Tensor
+
+
 class RoundOutput:
     """The results of a round: first tokens and the rows of its verify. Times are in microseconds."""
 
@@ -47,13 +54,12 @@ class RoundOutput:
         """`most_logprobs` caps the alternatives per position."""
         self._device, self._most = device, most_logprobs
         self._copies: list[_Copies] = []
-        self._left: tuple[Rows, RoundResult, Tensor] | None = None
+        self._left: tuple[Rows, Step] | None = None
         self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
         self._fetched = False
         self.decodes = False
         """Whether rows decode in the round, beside prompts or behind them."""
-        self.ruled = False
-        """Whether the next masks of rows of it need what it commits."""
+        self._make: Callable[[], None] | None = None
         self.scores: list[PromptScores] = []
         """Of prompts, once the round has landed."""
         self._scored: list[Scored] = []
@@ -70,9 +76,20 @@ class RoundOutput:
         path_BW = None if result.path_BW is None else to_host(result.path_BW)
         self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW))
 
-    def leave(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
+    def leave(self, rows: Rows, step: Step) -> None:
         """Notes results that stay on the device until `fetch`."""
-        self._left, self.decodes = (rows, result, logits_BWV), True
+        self._left, self.decodes = (rows, step), True
+
+    def later(self, make: Callable[[], None]) -> None:
+        """Notes what `rule` does."""
+        self._make = make
+
+    @torch.inference_mode()
+    def rule(self) -> None:
+        """Makes the masks that rows of the round wait for, once; all rounds before it must have landed."""
+        make, self._make = self._make, None
+        if make is not None:
+            make()
 
     def score(self, scored: Sequence[Scored]) -> None:
         """Notes scores of prompts on their way to the host."""
@@ -92,7 +109,8 @@ class RoundOutput:
             return
         self._fetched = True
         if self._left is not None:
-            self.copy(*self._left)
+            rows, step = self._left
+            self.copy(rows, step.result, step.logits_BWV)
         if self._device.type == "cuda":
             self.done = torch.cuda.Event()
             self.done.record()
@@ -100,6 +118,8 @@ class RoundOutput:
     def land(self) -> tuple[Outcome, ...]:
         """Waits for the round and returns its outcomes; moves the host's mirror of each slot."""
         start = perf_counter()
+        if self._make is not None:
+            self.rule()
         if not self._fetched:
             self.fetch()
         self._wait(self.done)

@@ -4,7 +4,7 @@ Knows tensors and graphs, not sessions, sockets or policy. One thread calls prep
 in this order. The outputs that launch returns are landed in the order of the launches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 
@@ -174,29 +174,37 @@ class Runner:
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
         seated, bucket, width = self._rows, plan.bucket, plan.width if drafted else 1
-        self._next.ruled |= self._masks.wake(seated)
-        mode = mode_of(seated)
+        ruled, mode = self._masks.wake(seated), mode_of(seated)
         kind = self._kind(bucket, width, seated) if (bucket, width) in self._settings.shorts else VERIFY
         step = self.steps.verify(bucket, width, mode, kind)
         if mode == "full":
             self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
             self._drafts.hold(plan)
-        if mode == "full":
-            self._rule(plan, seated, bucket, width)
-        self.steps.run_verify(bucket, width, mode, kind)
-        self._next.leave(seated, step.result, step.logits_BWV)
+        if ruled:
+            self._rule(plan, seated, width, partial(self.steps.run_verify, bucket, width, mode, kind))
+        else:
+            self.steps.run_verify(bucket, width, mode, kind)
+        self._next.leave(seated, step)
 
-    def _rule(self, plan: Plan, seated: Rows, bucket: int, width: int) -> None:
-        """Fills the masks of rows that a rule reaches, behind the wait for their drafts."""
-        held = held_rows(seated)
-        if not held:
-            return
-        drafts = no_drafts(seated)
-        if width > 1:
-            drafts = self._masks.drafts(bucket, width, partial(self._drafts.watch, plan))
-        offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
-        self._masks.fill(held, offered, width)
+    def _rule(self, plan: Plan, seated: Rows, width: int, run: Callable[[], object]) -> None:
+        """Leaves the masks of rows that a rule reaches to be made when the rounds before have landed.
+
+        A step that cannot wait for them runs only then.
+        """
+        offer = self._masks.offer(plan.bucket, width, partial(self._drafts.watch, plan)) if width > 1 else None
+        self.steps.round.mask_gate.expect(plan.number)
+        if self._masks.beside:
+            run()
+
+        def make() -> None:
+            drafts = no_drafts(seated) if offer is None else offer()
+            offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
+            self._masks.make(held_rows(seated), offered, width, plan.number)
+            if not self._masks.beside:
+                run()
+
+        self._next.later(make)
 
     def _kind(self, bucket: int, width: int, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
@@ -212,7 +220,8 @@ class Runner:
         ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
         packs = packed(plan.chunks, self._settings.packs)
         scored = [any(self._state.seat(segment.slot).spec.scored for segment in pack.segments) for pack in packs]
-        if not any(scored) and (together := mixed(plan, packs, self._settings.mixed)):
+        apart = any(scored) or any(self._masks.near(seat) for _, seat in self._rows)
+        if not apart and (together := mixed(plan, packs, self._settings.mixed)):
             self._mixed, self._next.decodes = plan.number, True
             self.steps.run_prefill(together, len(plan.rows))
             self._publisher.forget()  # a verify publishes what it commits, a pack does not
@@ -235,7 +244,7 @@ class Runner:
         """
         seated = self._state.seated(slots)
         self._fill_noise(seated, 1)
-        self._next.ruled |= self._masks.wake(seated)
+        self._masks.wake(seated)
         bucket, mode = self._settings.bucket(len(slots)), mode_of(seated)
         self.steps.pack.set_first(slots)
         if mode == "full":

@@ -23,8 +23,8 @@ STOP_IDS = 64
 class HostSlot:
     """The host's mirror of one occupied slot; `length` follows the commits and equals the device's.
 
-    So does `walker`, the request's way through its rule; None where it has none. A `watched` one is known to the end of
-    the output when a round is planned, and masks rule the rows of a `masked` one.
+    So does `walker`, the request's way through its rule; None where it has none. Masks rule the rows of a `masked` one.
+    It has `missed` so many rounds in a row: it committed nothing, because its masks came too late.
     """
 
     epoch: int
@@ -33,8 +33,8 @@ class HostSlot:
     generated: int
     blocks: int
     walker: Walker | None = None
-    watched: bool = True
     masked: bool = False
+    missed: int = 0
     sampled: bool = field(init=False)
     """Whether noise decides the tokens."""
     raw_greedy: bool = field(init=False)
@@ -49,6 +49,7 @@ class HostSlot:
         """Moves behind tokens that the device has committed."""
         self.length += len(tokens)
         self.generated += len(tokens)
+        self.missed = 0 if tokens else self.missed + 1
         if self.walker is not None:
             self.walker.commit(tokens)
 

@@ -22,6 +22,7 @@ from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.states.rows import Part, Rows
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
+from services.target.device.mask_gate import MaskGate
 from services.target.device.synthetic import SyntheticAcceptance
 
 Mode = Literal["greedy", "full"]
@@ -30,13 +31,15 @@ Mode = Literal["greedy", "full"]
 class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
-    `version` counts how often the rows have changed. `gate` makes steps that read drafts wait for them. `beside` is the
-    side stream on which the draft context is written while the head is multiplied and tokens are committed.
+    `version` counts how often the rows have changed. `gate` makes steps that read drafts wait for them, and `mask_gate`
+    steps of rows that masks rule for the masks. `beside` is the side stream on which the draft context is written while
+    the head is multiplied and tokens are committed.
     """
 
     def __init__(self, pool: Pool, gate: FlagWait | None = None) -> None:
         settings, device = pool.settings, pool.device
         self.gate = gate
+        self.mask_gate = MaskGate(pool.state.slots, settings.buckets[-1])
         self.version = 0
         self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
@@ -119,7 +122,8 @@ class VerifyStep:
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best)
         noise_BWV = self._noise()
-        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode, best, self._nodes)
+        rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
+        accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, best, self._nodes)
         pool.states.commit(self._rows_B, self.result.count_B)
         if self.result.path_BW is not None:
             keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)

@@ -103,18 +103,16 @@ class Engine:
     def _look_ahead(self) -> bool:
         """Launches a round behind the one in flight, then commits and emits the earlier one while the device works.
 
-        One that a grammar rules is committed first, because the next masks need its tokens.
+        What the earlier one committed decides the masks of the launched one.
         """
-        busy = not self._in_flight.over
-        if busy and self._in_flight.output.ruled:
-            self.land()
-        round_ = self._plan()
+        busy, round_ = not self._in_flight.over, self._plan()
         self._draft(round_)
         self._verify(round_)
         self._parts.launching.end()
         before, self._in_flight = self._in_flight, round_
         self._commit(before)
         self._emit(before)
+        self._rule(round_)
         return busy or not round_.plan.empty
 
     def land(self) -> None:
@@ -186,6 +184,15 @@ class Engine:
             start = perf_counter()
             round_.output = self._parts.runner.launch(round_.plan, round_.drafted)
             round_.engine_us = round_.draft_us + (perf_counter() - start) * 1e6
+        except Exception as error:
+            self._give_up(round_, error)
+
+    def _rule(self, round_: Round) -> None:
+        """Makes the masks of a round that was launched ahead, if it waits for any."""
+        if round_.over:
+            return
+        try:
+            round_.output.rule()
         except Exception as error:
             self._give_up(round_, error)
 

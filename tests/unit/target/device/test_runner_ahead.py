@@ -1,5 +1,7 @@
 """Rounds that are launched before the last one is read give the text of rounds in turn (docs/adr/0010)."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,9 +11,13 @@ from services.common.request.constraint import Rule, Thought
 from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
+from services.target.device.masks import Masks, Path
+from services.target.device.state import HostSlot, Rows
+from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial
 from tests.lossless.rig import Done, Rig, RigSettings
+from tests.lossless.test_grammars import FEW, ruled
 from tests.unit.target.core.specs import GREEDY, prompt, request
 
 PENALISED = SamplingParams(repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3, logit_bias=((5, 1.5),))
@@ -45,17 +51,63 @@ def test_text_is_that_of_rounds_in_turn(look_ahead: int, preemption: bool) -> No
 
 
 @pytest.mark.parametrize("budget", [None, 10_000])
-def test_rounds_that_no_mask_rules_are_not_landed_before_the_next_one(budget: int | None) -> None:
-    """Without a rule, or where it is far: else a GPU stands idle while the host reads a round and plans the next."""
+def test_no_round_waits_for_masks_that_no_rule_needs(budget: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a rule, or where it is far."""
     pair, specs = made_up_pair(), [request(f"r{n}", prompt(n, 9), 24) for n in range(3)]
     if budget is not None:
         far = Grammar(Rule(thought=Thought(60, 61, True, budget, (61,))), None, frozenset({0}))
         specs[1] = replace(specs[1], grammar=far)
+    made = list[int]()
+    monkeypatch.setattr(Masks, "make", lambda self, held, drafts, width, number: made.append(number))
     with Rig(pair.target, pair.drafter, RigSettings(look_ahead=1)) as rig:
-        for spec in specs:
-            rig.submit(spec)
-        ruled = list[bool]()
-        while rig.step():
-            ruled += [output.ruled for _, output in rig._flights]
-    assert len(ruled) > 20
-    assert not any(ruled[2:]), "a rule is watched for one round"
+        assert [len(done.tokens) for done in rig.run(specs)] == [24] * 3
+    assert not made
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1])
+def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
+    look_ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is the same, and neighbours go on."""
+    pair, specs = made_up_pair(), ruled(0.0, 2 * FEW)
+    settings = RigSettings(dtype=torch.float64, eos_ids=EOS)
+    with Rig(pair.target, pair.drafter, settings) as rig:
+        wanted = rig.run(specs)
+        rounds = rig.rounds
+    source, make, late = random.Random(5), Masks.make, list[int]()
+
+    def slow(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
+        rows = [row for row in zip(held, drafts, strict=True) if source.random() < 0.6]
+        late.append(len(held) - len(rows))
+        make(masks, [seated for seated, _ in rows], [draft for _, draft in rows], width, number)
+
+    monkeypatch.setattr(Masks, "make", slow)
+    with Rig(pair.target, pair.drafter, replace(settings, look_ahead=look_ahead)) as rig:
+        assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]
+        assert rig.rounds > rounds
+    assert sum(late) > 20
+
+
+def test_rows_that_missed_a_round_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those behind many others would starve."""
+    pair, source, order = made_up_pair(), random.Random(7), list[list[int]]()
+    make, fill = Masks.make, Masks._fill
+
+    def noted(masks: Masks, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
+        if order:
+            order[-1].append(seat.missed)
+        fill(masks, slot, seat, offered, width)
+
+    def after_misses(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
+        order.append([])
+        for _, seat in held:
+            seat.missed = source.randrange(4)
+        make(masks, held, drafts, width, number)
+        order.append([])
+
+    monkeypatch.setattr(Masks, "_fill", noted)
+    monkeypatch.setattr(Masks, "make", after_misses)
+    with Rig(pair.target, pair.drafter, RigSettings(dtype=torch.float64, eos_ids=EOS)) as rig:
+        rig.run(ruled(0.0, 5))
+    assert any(len(set(missed)) > 1 for missed in order[::2])
+    assert all(missed == sorted(missed, reverse=True) for missed in order[::2])

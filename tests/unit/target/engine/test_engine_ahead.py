@@ -37,20 +37,21 @@ def test_a_round_lands_while_the_next_one_runs() -> None:
     assert it.reconciles()
 
 
-def test_a_round_that_a_grammar_rules_lands_before_the_next_one_is_planned() -> None:
+def test_masks_of_a_round_are_made_behind_the_commit_of_the_round_before_it() -> None:
     it, log = ahead()
-    it.runner.ruled = frozenset({2, 3})
+    it.runner.before_rule = lambda plan: log.append(f"rule {plan.number}")
     one = request("a", prompt(1, 9, VOCAB), 12)
     it.run(Attach(ScriptedDrafts()), it.start(one))
-    order = [log.index(f"{verb} {number}") for number in (2, 3) for verb in ("launch", "land")]
-    assert order == sorted(order), "landed one by one"
-    assert log.index("launch 5") < log.index("land 4"), "the next ones look ahead again"
+    for number in range(2, 5):
+        order = [log.index(step) for step in (f"launch {number}", f"land {number - 1}", f"rule {number}")]
+        assert order == sorted(order)
+        assert log.index(f"rule {number}") < log.index(f"launch {number + 1}"), "the device has the next round in time"
     assert it.tokens[1, "a"] == expected_output(one, VOCAB, 12)
     assert it.reconciles()
 
 
 def test_a_launch_lasts_until_the_round_is_launched_and_not_while_one_lands() -> None:
-    launching, seen = Launching(), list[tuple[str, bool]]()
+    launching, seen = Launching(clock=lambda: 1.0), list[tuple[str, bool]]()
     runner = FakeRunner(
         look_ahead=1,
         before_execute=lambda plan: seen.append(("launch", launching.lasts)),
