@@ -70,6 +70,20 @@ def test_schema_and_values_name_the_same() -> None:
     assert list(leaves(VALUES, SCHEMA)) == []
 
 
+def rules_of_names(schema: Any, path: str = "") -> Iterator[str]:
+    """Where a rule of names is one whose breach Helm tells without its place."""
+    if isinstance(schema, dict):
+        if "propertyNames" in schema:
+            yield path
+        for name, part in schema.items():
+            yield from rules_of_names(part, f"{path}/{name}")
+
+
+def test_a_name_that_is_refused_is_told_at_its_place() -> None:
+    """Of propertyNames Helm says `at ''`; of patternProperties and no others it names the group."""
+    assert list(rules_of_names(SCHEMA)) == []
+
+
 def every_key(values: dict[str, Any], path: str = "") -> Iterator[str]:
     """The path of every value that is no group of others."""
     for name, value in values.items():
