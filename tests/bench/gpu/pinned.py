@@ -116,8 +116,8 @@ class PinnedWidth:
         return rows if self._caps else self._adaptive.fitting(buckets, rows, context)
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """What the adaptive policy knows of a plain round."""
-        return self._adaptive.plain_micros(bucket, context)
+        """What the adaptive policy knows of a plain round. Rounds of a pinned width are held against none."""
+        return 0.0 if self._pinned else self._adaptive.plain_micros(bucket, context)
 
 
 def main() -> int:

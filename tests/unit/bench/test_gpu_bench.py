@@ -56,9 +56,11 @@ def test_pinned_rounds_teach_nothing(policy: PinnedWidth) -> None:
 
 def test_what_a_plain_round_would_take_is_what_was_measured(policy: PinnedWidth) -> None:
     """The scheduler asks for it in every speculative round. The first of its kind tells nothing."""
-    for _ in range(2):
-        policy.landed(1, 1, 1, 101.0)
-    assert [policy.plain_micros(bucket) for bucket in BUCKETS] == [101.0, 0.0]
+    policy.join(1, None)
+    wide = policy.choose(1, 1)
+    for width in (1, 1, wide, wide):
+        policy.landed(1, width, 1, 101.0)
+    assert wide > 1 and [policy.plain_micros(bucket) for bucket in BUCKETS] == [101.0, 0.0]
 
 
 def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, schedule: Schedule, tmp_path: Path) -> None:

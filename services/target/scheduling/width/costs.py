@@ -11,7 +11,7 @@ FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
 _LEAST = 0.1
-"""Of a cell, whatever its bucket's level: no round costs nothing."""
+"""Of what warm-up measured, whatever was learned since: no round costs nothing."""
 
 
 class CostTable:
@@ -25,7 +25,8 @@ class CostTable:
     their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell: what
     a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
     load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied charged wide
-    rounds more than narrow ones.
+    rounds more than narrow ones. Both move towards the mean of rounds. A cell that moved towards their median drew away
+    from its level, where rounds scatter, until it could fall no further and plain looked half as dear again as it was.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CostTable:
         slopes = _rising([(per_token or {}).get(width, 0.0) for width in widths])
         self._per_token = dict(zip(widths, slopes, strict=True))
         self._level = dict.fromkeys(buckets, 0.0)
-        self._cell = dict.fromkeys(self._base, 0.0)
+        self._cell: dict[tuple[int, int], float] = {}
         self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
         self._drafts: dict[int, float] = {}
         self._latest = 0.0
@@ -58,8 +59,14 @@ class CostTable:
 
     def cost(self, bucket: int, width: int, context: float = 0.0) -> float:
         """Microseconds that a round should take whose rows have `context` tokens together."""
-        cell = self._base[bucket, width] * exp(self._correction((bucket, width)))
-        return max(_LEAST * cell, cell + self._level[bucket] + self._per_token[width] * context)
+        cell = bucket, width
+        base = self._base[cell]
+        own = self._cell[cell] if cell in self._cell else base * exp(self._correction(cell))
+        return max(_LEAST * base, own + self._level[bucket] + self.of_context(width, context))
+
+    def of_context(self, width: int, context: float) -> float:
+        """Microseconds that contexts of so many tokens together add, as warm-up measured it."""
+        return self._per_token[width] * context
 
     def live_rounds(self, bucket: int, width: int) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
@@ -77,16 +84,17 @@ class CostTable:
         self._last[bucket] = width
         first = self._first[cell]
         if len(first) < FIRST_ROUNDS:
-            first.append(self._moved(cell, _within(error, _LARGEST_FIRST), context))
-            self._cell[cell] = median(first)
+            base, whole = self._base[cell], self._moved(cell, _within(error, _LARGEST_FIRST), context)
+            first.append(log(max(_LEAST, whole / base)))
+            self._cell[cell] = base * exp(median(first))
             if width > 1:
-                self._drafts[bucket] = self._latest = _within(self._cell[cell], _LARGEST_STEP)
+                self._drafts[bucket] = self._latest = _within(median(first), _LARGEST_STEP)
             return
-        error = _within(error, _LARGEST_STEP)
+        more = (exp(_within(error, _LARGEST_STEP)) - 1.0) * self.cost(bucket, width, context)
         if in_a_row:
-            self._level[bucket] += _LEVEL_RATE * (exp(error) - 1.0) * self.cost(bucket, width, context)
+            self._level[bucket] += _LEVEL_RATE * more
         elif cell not in self._runs:
-            self._cell[cell] = self._moved(cell, _CELL_RATE * error, context)
+            self._cell[cell] += _CELL_RATE * more
 
     def compared(self, bucket: int, width: int, other: int, dearer: float, context: float = 0.0) -> None:
         """Learns the log of what a round of `width` costs by one of `other`, each among its like, at such contexts.
@@ -103,16 +111,15 @@ class CostTable:
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
 
     def _moved(self, cell: tuple[int, int], error: float, context: float) -> float:
-        """The correction with which the cost at such contexts is larger by `error`, a log."""
-        base, (bucket, width) = self._base[cell], cell
-        beside = self._level[bucket] + self._per_token[width] * context
-        return log(max(_LEAST * base, self.cost(bucket, width, context) * exp(error) - beside) / base)
+        """What the cell must be for the cost at such contexts to be larger by `error`, a log."""
+        bucket, width = cell
+        beside = self._level[bucket] + self.of_context(width, context)
+        return self.cost(bucket, width, context) * exp(error) - beside
 
     def _correction(self, cell: tuple[int, int]) -> float:
+        """Of a cell that was not served yet, a log: drafts are what warm-up left out."""
         bucket, width = cell
-        if width == 1 or self._first[cell]:
-            return self._cell[cell]
-        return self._drafts.get(bucket, self._latest)
+        return 0.0 if width == 1 else self._drafts.get(bucket, self._latest)
 
 
 def _within(value: float, most: float) -> float:

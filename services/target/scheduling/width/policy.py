@@ -1,14 +1,14 @@
 """What the scheduler asks a policy of widths, and the policy of one width."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from statistics import median
 from typing import Protocol
+
+from services.target.scheduling.width.served import ServedRounds
 
 SAMPLED = 256
 """Of so many rounds of a fixed width two are plain."""
 _SAMPLE = (64, 65)
-_PLAIN_ROUNDS = 3
 
 
 class WidthPolicy(Protocol):
@@ -40,7 +40,11 @@ class WidthPolicy(Protocol):
         """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """Microseconds of a plain round of the bucket, as served; 0 while none was served that tells it."""
+        """Microseconds of the plain round that the round which landed last, of the bucket, is held against.
+
+        0 where it is held against none: no plain one was served yet, or it says nothing of what drafts bring. A policy
+        holds no round that it tried for what it learns, and none that stood still.
+        """
 
 
 class FixedWidth:
@@ -58,7 +62,8 @@ class FixedWidth:
         self._wanting = 0
         self._rounds: Counter[int] = Counter()
         self._latest: dict[int, int] = {}
-        self._plain: dict[int, deque[float]] = {}
+        self._served = ServedRounds()
+        self._tells = False
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """Counts a request that wants drafts."""
@@ -86,11 +91,11 @@ class FixedWidth:
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns what plain rounds take."""
-        if width == 1 == self._latest.get(bucket) and micros is not None:
-            self._plain.setdefault(bucket, deque(maxlen=_PLAIN_ROUNDS)).append(micros)
+        self._tells = micros is not None and self._served.counts(bucket, width, micros)
+        if width == 1 == self._latest.get(bucket) and micros is not None and self._tells:
+            self._served.plain(bucket, micros)
         self._latest[bucket] = width
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """The median of the latest plain rounds that were served. Nothing ran beside those of warm-up."""
-        served = self._plain.get(bucket)
-        return median(served) if served else 0.0
+        """The mean of the latest plain rounds that were served. Nothing ran beside those of warm-up."""
+        return self._served.mean(bucket) if self._tells else 0.0

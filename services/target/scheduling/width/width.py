@@ -8,6 +8,7 @@ from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
+from services.target.scheduling.width.served import ServedRounds
 from services.target.scheduling.width.visits import RUN, Visit
 
 
@@ -71,7 +72,9 @@ class AdaptiveWidth:
         self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row, self._context = 0, 0, 0
-        self._served: set[tuple[int, int]] = set()
+        self._seen: set[tuple[int, int]] = set()
+        self._served = ServedRounds()
+        self._tells = False
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode."""
@@ -128,9 +131,10 @@ class AdaptiveWidth:
         dear for that would not be tried again for long.
         """
         state, self._context = self._buckets.get(bucket), context
-        if (bucket, width) not in self._served:
-            self._served.add((bucket, width))
+        if (bucket, width) not in self._seen:
+            self._seen.add((bucket, width))
             micros = None
+        self._held(bucket, state, width, micros, context)
         if state is not None and state.visit is not None:
             self._visited(bucket, state, state.visit, width, micros)
         elif micros is not None:
@@ -146,8 +150,16 @@ class AdaptiveWidth:
             self._probed(bucket, state, width, committed)
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """Microseconds by plain rounds that were served. Nothing ran beside those of warm-up."""
-        return self.costs.cost(bucket, 1, context) if self.costs.live_rounds(bucket, 1) else 0.0
+        """By the mean of plain rounds that were served, whatever for. Nothing ran beside those of warm-up."""
+        mean = self._served.mean(bucket) if self._tells else 0.0
+        return mean and mean + self.costs.of_context(1, context)
+
+    def _held(self, bucket: int, state: BucketChoice | None, width: int, micros: float | None, context: int) -> None:
+        """Keeps a plain round, and whether the round is one of the width in use."""
+        counts = micros is not None and self._served.counts(bucket, width, micros)
+        if width == 1 and counts and micros is not None:
+            self._served.plain(bucket, micros - self.costs.of_context(1, context))
+        self._tells = counts and state is not None and width == state.width
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
