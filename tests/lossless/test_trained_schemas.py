@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from tests.support.schemas import schema
 MODELS = Path(__file__).parents[2] / "models"
 PAIRS = ("embedded", "embedded-hybrid")
 SAMPLED = {"embedded": 0.8, "embedded-hybrid": 0.0}
-FEW, MANY, PROMPT, TOKENS, VOCAB = 3, 1000, 80, 160, 1024
+FEW, MANY, PROMPT, TOKENS, VOCAB = 3, 1000, 80, 48, 1024
+BATCH = 8
 
 
 @cache
@@ -43,21 +45,41 @@ def asked(pair: str, temperature: float, count: int) -> list[RequestSpec]:
     return found
 
 
-def answered(name: str, temperature: float, count: int) -> int:
-    """Runs plain and drafted, and judges every answer that ends by itself; how many do."""
+@dataclass
+class Counts:
+    """Of one cell: answers that ended by themselves, those of them that break their schema, texts that differ."""
+
+    asked: int = 0
+    ended: int = 0
+    invalid: int = 0
+    differ: int = 0
+
+
+def answered(name: str, temperature: float, count: int) -> Counts:
+    """Runs plain and drafted, and judges every answer that ends by itself."""
     pair = Pair(MODELS / name / "target", MODELS / name / "drafter")
     specs = asked(name, temperature, count)
-    plain = run_case(pair, Case("float64", temperature, 1, "none", 4), specs, {}, 1)
-    drafted = run_case(pair, Case("float64", temperature, 8, "dflash", 4), specs, {}, 1)
-    assert [(one.tokens, one.end) for one in drafted] == [(one.tokens, one.end) for one in plain]
+    plain = run_case(pair, Case("float64", temperature, 1, "none", BATCH), specs, {}, 1)
+    drafted = run_case(pair, Case("float64", temperature, 8, "dflash", BATCH), specs, {}, 1)
     assert sum(one.accepted for one in drafted) > 0
     assert {done.end for done in drafted} <= {FinishReason.STOP_TOKEN, FinishReason.LENGTH}
-    whole = [(seed, done) for seed, done in enumerate(drafted) if done.end is FinishReason.STOP_TOKEN]
-    for seed, done in whole:
-        said = json.loads(tools(name)[0].decode(done.tokens, skip_special_tokens=True))
-        checker = jsonschema.FormatChecker(FORMATS)
-        jsonschema.Draft202012Validator(schema(seed), format_checker=checker).validate(said)
-    return len(whole)
+    counts = Counts(asked=count)
+    for seed, (one, other) in enumerate(zip(drafted, plain, strict=True)):
+        counts.differ += (one.tokens, one.end) != (other.tokens, other.end)
+        if one.end is FinishReason.STOP_TOKEN:
+            counts.ended += 1
+            counts.invalid += not follows(seed, tools(name)[0].decode(one.tokens, skip_special_tokens=True))
+    return counts
+
+
+def follows(seed: int, said: str) -> bool:
+    """Whether an answer is JSON that its schema allows."""
+    checker = jsonschema.FormatChecker(FORMATS)
+    try:
+        jsonschema.Draft202012Validator(schema(seed), format_checker=checker).validate(json.loads(said))
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
 
 
 @pytest.mark.timeout(14_400)
@@ -65,8 +87,14 @@ def answered(name: str, temperature: float, count: int) -> int:
 def test_answers_validate_and_drafts_change_nothing(
     name: str, full: bool, report_counts: Callable[[str, int], None]
 ) -> None:
-    count = MANY if full else FEW
+    """With --full 1,000 schemas a cell, of which most end within their tokens: half an hour of one core in all."""
     for temperature in (0.0, 0.8) if full else (SAMPLED[name],):
-        found = answered(name, temperature, count)
-        assert found > count // 4
-        report_counts("trained_schemas_answered", found)
+        counts = answered(name, temperature, MANY if full else FEW)
+        assert (counts.invalid, counts.differ) == (0, 0), counts
+        assert counts.ended > counts.asked // 4
+        report_counts("trained_schemas_answered", counts.ended)
+
+
+def test_an_answer_that_breaks_its_schema_is_told() -> None:
+    assert not follows(1, '{"a": 1}')
+    assert not follows(1, "[")

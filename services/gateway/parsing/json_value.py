@@ -93,14 +93,19 @@ class JsonValue:
         found = text[end]
         if found == "\\":
             return self._escape(text, end, out)
-        self._lone(out)
         if found == self.quote:
-            out.append('"')
-            self.quote = ""
-            self._ended()
-        else:
-            out.append(quoted(found))
+            return self._quotation(text, end, out)
+        self._lone(out)
+        out.append(quoted(found))
         return end + 1
+
+    def _quotation(self, text: str, at: int, out: list[str]) -> int:
+        """The mark that ends a string."""
+        self._lone(out)
+        out.append('"')
+        self.quote = ""
+        self._ended()
+        return at + 1
 
     def _escape(self, text: str, at: int, out: list[str]) -> int:
         kind = text[at + 1 : at + 2]

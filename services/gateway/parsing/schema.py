@@ -1,9 +1,10 @@
 """What a parameter's JSON Schema says about text that a model wrote for it; strange parts of a schema say nothing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from services.gateway.parsing.json_value import value_of
 
@@ -14,6 +15,7 @@ NAMES = {
     "str": "string", "text": "string", "int": "integer", "float": "number", "bool": "boolean",
     "dict": "object", "list": "array", "tuple": "array", "none": "null",
 }  # fmt: skip
+WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 KNOWN = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
 
@@ -31,9 +33,40 @@ class Kinds:
         return texts and ("string" in self.types or (bool(self.values) and self.types <= {"null"}))
 
 
+class Arguments:
+    """The schemas of a function's arguments, those of all branches of the whole together."""
+
+    def __init__(self, schema: object) -> None:
+        """Takes the schema of all arguments; what in it is strange says nothing."""
+        self._root = schema
+        self._named: dict[str, list[object]] = {}
+        self._others: list[object] = []
+        for one in _branches(schema, schema):
+            named = one.get("properties")
+            for key, argument in named.items() if isinstance(named, Mapping) else ():
+                self._named.setdefault(key, []).append(argument)
+            self._others.append(one.get("additionalProperties"))
+
+    def expects(self, key: str) -> bool:
+        """Whether an argument of this name is known, or none is."""
+        return not self._named or key in self._named
+
+    def kinds(self, key: str) -> Kinds:
+        """What the argument of this name may be."""
+        return kinds_of({"anyOf": self._named.get(key, self._others)}, self._root)
+
+
 def kinds_of(schema: object, root: object) -> Kinds:
     """What a schema allows; `root` is where its references point into."""
-    found, steps = Kinds(), 0
+    found = Kinds()
+    for one in _branches(schema, root):
+        _add(one, found)
+    return found
+
+
+def _branches(schema: object, root: object) -> Iterator[Mapping[str, Any]]:
+    """A schema, what it refers to, and the branches of both."""
+    steps = 0
     waiting = [schema]
     seen: set[str] = set()
     while waiting and (steps := steps + 1) <= MOST_STEPS:
@@ -47,8 +80,8 @@ def kinds_of(schema: object, root: object) -> Kinds:
         for name in ("anyOf", "oneOf", "allOf"):
             branches = one.get(name)
             waiting += branches[:MOST_STEPS] if isinstance(branches, list) else []
-        _add(one, found)
-    return found
+        waiting += [one.get("then"), one.get("else")]
+        yield one
 
 
 def _add(schema: Mapping[str, Any], found: Kinds) -> None:
@@ -72,33 +105,57 @@ def _add(schema: Mapping[str, Any], found: Kinds) -> None:
 
 
 def _referred(root: object, reference: str) -> object:
-    if not reference.startswith("#"):
+    """What a reference points to, by a path or by an anchor; None where that is not in the schema itself."""
+    base, _, fragment = reference.partition("#")
+    if not isinstance(root, Mapping) or base not in ("", root.get("$id")):
         return None
-    place = root
-    for step in reference.lstrip("#").strip("/").split("/") if reference.strip("#/") else ():
+    if fragment and not fragment.startswith("/"):
+        return _anchored(root, fragment)
+    place: object = root
+    for step in unquote(fragment).strip("/").split("/") if fragment.strip("/") else ():
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(place, Mapping):
             place = place.get(name)
-        elif isinstance(place, list) and name.isdecimal() and int(name) < len(place):
+        elif isinstance(place, list) and name in map(str, range(len(place))):
             place = place[int(name)]
         else:
             return None
     return place
 
 
+def _anchored(root: Mapping[str, Any], anchor: str) -> object:
+    for name in ("$defs", "definitions"):
+        kept = root.get(name)
+        for one in kept.values() if isinstance(kept, Mapping) else ():
+            if isinstance(one, Mapping) and anchor == one.get("$anchor"):
+                return one
+    return None
+
+
 def written(text: str, kinds: Kinds) -> str:
     """The value of a text as JSON. It is text wherever text is allowed, or where it is nothing that is allowed."""
     as_text = json.dumps(text, ensure_ascii=False)
-    if text in (value for value in kinds.values if isinstance(value, str)):
+    named = [value for value in kinds.values if isinstance(value, str)]
+    if text in named:
         return as_text
-    value = value_of(text)
+    if text.strip() in named:
+        return json.dumps(text.strip(), ensure_ascii=False)
+    value = _word(text, kinds) or value_of(text)
     if value is None:
         return as_text
-    if any(_same(json.loads(value), one) for one in kinds.values):
-        return value
+    parsed = json.loads(value)
+    if same := [one for one in kinds.values if _same(parsed, one)]:
+        return json.dumps(same[0], ensure_ascii=False)
     if kinds.is_text or "string" in kinds.types:
         return "null" if text.strip() == "null" and "null" in kinds.types else as_text
     return _other(value, text, kinds)
+
+
+def _word(text: str, kinds: Kinds) -> str | None:
+    """Python's and JSON's words in any case, where they mean something that is allowed."""
+    word = WORDS.get(text.strip().lower(), "")
+    kind = "null" if word == "null" else "boolean"
+    return word if word and kind in kinds.types else None
 
 
 def _other(value: str, text: str, kinds: Kinds) -> str:
@@ -111,4 +168,6 @@ def _other(value: str, text: str, kinds: Kinds) -> str:
 
 
 def _same(one: object, other: object) -> bool:
-    return type(one) is type(other) and one == other
+    """As JSON Schema compares: 1.0 is 1, and true is not."""
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+    return (numbers or type(one) is type(other)) and one == other

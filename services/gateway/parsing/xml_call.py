@@ -7,12 +7,12 @@ the call when a later end follows before the next call begins.
 
 import json
 import re
-from collections.abc import Mapping
 
 from services.gateway.parsing.form import Schemas
 from services.gateway.parsing.json_value import BrokenError, quoted
+from services.gateway.parsing.object_arguments import ObjectArguments
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
-from services.gateway.parsing.schema import Kinds, kinds_of, written
+from services.gateway.parsing.schema import Arguments, Kinds, written
 
 FUNCTION, PARAMETER = "<function=", "<parameter="
 END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK = "</function>", "</parameter>", "</tool_call>", "<tool_call>"
@@ -35,13 +35,14 @@ class XmlCall:
         self.rest = ""
         self._schemas = schemas
         self._loose = loose
-        self._properties: Mapping[str, object] = {}
+        self._arguments = Arguments(None)
         self._name = ""
         self._kept = ""
         self._given: set[str] = set()
         self._value: _Value | None = None
         self._depth = 0
         self._end: _End | None = None
+        self._object: ObjectArguments | None = None
 
     @property
     def open(self) -> bool:
@@ -54,6 +55,9 @@ class XmlCall:
         Raises:
             BrokenError: it is no call.
         """
+        if self._object is not None:
+            self._in_object(self._object, text, parts)
+            return
         value = self._value
         if value is not None and not self._kept and self._end is None and "<" not in text and value.plain(text):
             parts.append(CallPiece(quoted(text)))
@@ -68,6 +72,9 @@ class XmlCall:
         Raises:
             BrokenError: there was none.
         """
+        if self._object is not None:
+            self._object.finish(ending, parts)
+            return
         if self._end is None:
             raise BrokenError
         rest = "".join(self._end.after) + self._kept
@@ -97,15 +104,18 @@ class XmlCall:
         self._name = _name(found[2])
         if not self._name or (self._loose and self._name not in self._schemas):
             raise BrokenError
-        schema = self._schemas.get(self._name)
-        properties = schema.get("properties") if isinstance(schema, dict) else None
-        self._properties = properties if isinstance(properties, dict) else {}
+        self._arguments = Arguments(self._schemas.get(self._name))
         self._kept = self._kept[found.end() :]
         return True
 
     def _between(self, parts: list[Part]) -> bool:
         """Behind the function's tag, before the first parameter."""
         self._kept = self._kept.lstrip()
+        if self._kept.startswith("{"):
+            self._object = ObjectArguments(self._name, [END_FUNCTION] if self._loose else [END_FUNCTION, END_BLOCK])
+            text, self._kept = self._kept, ""
+            self._in_object(self._object, text, parts)
+            return False
         for tag in (END_FUNCTION, "" if self._loose else END_BLOCK):
             if tag and self._kept.startswith(tag):
                 parts.append(CallStart(self._name))
@@ -123,6 +133,11 @@ class XmlCall:
                 raise BrokenError
             _wait_for_name(self._kept)
         return False
+
+    def _in_object(self, inner: ObjectArguments, text: str, parts: list[Part]) -> None:
+        inner.push(text, parts)
+        if inner.done:
+            self.done, self.rest = True, inner.rest.removeprefix(END_FUNCTION)
 
     def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
         start = self._kept.find("<")
@@ -208,8 +223,8 @@ class XmlCall:
     def _may_begin(self, name: str, start: int) -> bool:
         """A parameter whose forerunner was not closed: at the beginning of a line, and of a name that is expected."""
         key = _name(name)
-        expected = not self._properties or key in self._properties
-        return start > 0 and not self._depth and self._end is None and expected and key not in self._given
+        expected = self._arguments.expects(key) and key not in self._given
+        return start > 0 and not self._depth and self._end is None and expected
 
     def _next(self, value: "_Value", name: str, parts: list[Part]) -> None:
         self._flush(value, parts)
@@ -222,7 +237,7 @@ class XmlCall:
             raise BrokenError
         parts.append(CallPiece(("{" if not self._given else ", ") + json.dumps(key, ensure_ascii=False) + ": "))
         self._given.add(key)
-        self._value = _Value(kinds_of(self._properties.get(key), self._schemas.get(self._name)))
+        self._value = _Value(self._arguments.kinds(key))
 
     def _literal(self, value: "_Value", end: int, parts: list[Part]) -> None:
         """Text of the value, tags in it included."""
@@ -266,7 +281,7 @@ class _End:
 
 
 class _Value:
-    """One value: text goes on at once, unless it may still be null."""
+    """One value: text goes on at once, unless it may still be null or one of several texts."""
 
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
@@ -285,7 +300,7 @@ class _Value:
             return
         self._texts.append(text)
         self._size += len(text)
-        if self._kinds.is_text and (self._size > MOST_BLANK or not self._may_be_null()):
+        if self._kinds.is_text and (self._size > MOST_BLANK or not (self._kinds.values or self._may_be_null())):
             self._begun = True
             parts.append(CallPiece('"' + quoted(self._whole())))
 

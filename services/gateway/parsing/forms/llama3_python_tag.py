@@ -6,8 +6,9 @@ import re
 from services.gateway.parsing.form import Form, Schemas
 from services.gateway.parsing.forms.llama3_json import shown
 from services.gateway.parsing.json_call import JsonCall
-from services.gateway.parsing.json_value import BrokenError, JsonValue
+from services.gateway.parsing.json_value import BrokenError
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
+from services.gateway.parsing.python_value import PythonValue
 
 _HEAD = re.compile(r"\s*([A-Za-z_][\w.-]{0,255}?)(?:\.call)?\(")
 _KEY = re.compile(r"[\s,]*([A-Za-z_]\w{0,255})\s*=\s*")
@@ -26,7 +27,7 @@ class PythonCall:
         self._schemas = schemas
         self._text = ""
         self._started = False
-        self._reader: JsonValue | None = None
+        self._reader: PythonValue | None = None
         self._written = "{"
 
     @property
@@ -76,7 +77,7 @@ class PythonCall:
         self._text = self._text[found.end() :]
         if self._started:
             parts.append(CallPiece(self._written + json.dumps(found[1]) + ": "))
-            self._written, self._reader = ", ", JsonValue()
+            self._written, self._reader = ", ", PythonValue()
         elif found[1] not in self._schemas:
             raise BrokenError
         else:
@@ -84,7 +85,7 @@ class PythonCall:
             parts.append(CallStart(found[1]))
         return True
 
-    def _value(self, reader: JsonValue, parts: list[Part]) -> bool:
+    def _value(self, reader: PythonValue, parts: list[Part]) -> bool:
         out: list[str] = []
         self._text = reader.push(self._text, out)
         if out:

@@ -89,6 +89,12 @@ OF_XML = of(
             f"{WRITE}{E}\nb\n</parameter>\n{E}",
             [("write", {"content": f"x\n{E}\nb"})],
         ),
+        "an object in place of parameters": (f'{T}\n<function=write>\n{{"content": "x"}}\n</function>\n{E}', [W]),
+        "an object, no end of the function": (f'{T}\n<function=write>\n{{"content": "x"}}\n{E}\n{NOW}', [W, A]),
+        "an object, no closing tags": (
+            f'{T}<function=write>{{"content": "</function>"}}',
+            [("write", {"content": "</function>"})],
+        ),
         "a call of Hermes in a value": (xml("write", {"content": HERMES}), [("write", {"content": HERMES})]),
     },
 ) | {
@@ -123,6 +129,39 @@ OF_LLAMA = of(
         "blanks in Python": ('<|python_tag|> write.call( content = "x" )', [W]),
     },
 )
+OF_FUNCTION = of(
+    "llama3_function",
+    {
+        "two calls": ('<function=now>{}</function><function=write>{"content": "x"}</function>', [A, W]),
+        "two lines": ('<function=now>{}</function>\n<function=write>{"content": "x"}</function>\n', [A, W]),
+        "no closing tag": ('<function=write>{"content": "x"}', [W]),
+        "parameters as tags": ("<function=write><parameter=content>x</parameter></function>", [W]),
+    },
+)
+PYTHON = {
+    "three marks": ("""'''a\n"b\'c'''""", "a\n\"b'c"),
+    "three other marks": ('"""a "" b"""', 'a "" b'),
+    "an empty text between three marks": ('""""""', ""),
+    "an empty text": ("''", ""),
+    "escapes": (
+        r"'\x1b[0m \101\0 \U0001f600 \N{BULLET} \a\v\b\f\n\r\t\\ \' \"'",
+        "\x1b[0m A\0 😀 • \a\v\b\f\n\r\t\\ ' \"",
+    ),
+    "escapes that Python does not have": (r"'\d \xg \U00110000 \N{no such} \8'", r"\d \xg \U00110000 \N{no such} \8"),
+    "a line that goes on": ("'a\\\nb'", "ab"),
+    "a raw text": (r"r'\d+\'\n'", r"\d+\'\n"),
+    "a text with a prefix": ("u'x'", "x"),
+    "a tuple": ("('a', ('b',), ())", ["a", ["b"], []]),
+    "numbers": ("[1_000, 0x1F, 0b11, .5, -0o17]", [1000, 31, 3, 0.5, -15]),
+    "words": ("{'a': None, \"b\": [True, False]}", {"a": None, "b": [True, False]}),
+}
+OF_PYTHON = of(
+    "llama3_python_tag",
+    {
+        name: (f"<|python_tag|>add.call(loose={written}, first=1)", [("add", {"loose": value, "first": 1})])
+        for name, (written, value) in PYTHON.items()
+    },
+)
 NO_CALLS = (
     none(
         "hermes",
@@ -148,6 +187,14 @@ NO_CALLS = (
             "an empty name of a parameter": f"{T}<function=write><parameter=>x</parameter></function>{E}",
             "no end of the parameter, then text": f"{WRITE}{E}\nDone.",
             "nothing closed": WRITE.rstrip(),
+        },
+    )
+    | none(
+        "llama3_function",
+        {
+            "of no tool": "<function=foo>{}</function>",
+            "no object": "<function=write>{content: x}</function>",
+            "code": "<function=write>(){ return 1 }",
         },
     )
     | none(
@@ -180,4 +227,4 @@ THOUGHTS = {
     "hermes, two thoughts, no call": Slip("hermes", "<think>a</think>\n<think>b</think>c", [], "c", "a\n\nb"),
     "hermes, half a tag behind a thought": Slip("hermes", "<think>a</think>\n<thi", [], "<thi", "a"),
 }
-RARE = OF_HERMES | OF_XML | OF_LLAMA | NO_CALLS | THOUGHTS
+RARE = OF_HERMES | OF_XML | OF_LLAMA | OF_FUNCTION | OF_PYTHON | NO_CALLS | THOUGHTS

@@ -103,6 +103,10 @@ def llama(name: str, arguments: object) -> str:
     return json.dumps({"name": name, "parameters": arguments}, ensure_ascii=False)
 
 
+def function(name: str, arguments: object) -> str:
+    return f"<function={name}>{json.dumps(arguments, ensure_ascii=False)}</function>"
+
+
 def python(name: str, arguments: dict[str, Any]) -> str:
     inner = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     return f"<|python_tag|>{name}.call({inner})"
@@ -117,6 +121,7 @@ def of_values() -> dict[str, Slip]:
         found[f"XML, {name}"] = Slip("qwen_xml", xml("write", {"content": value}), expected, shows_ends=ends)
         found[f"Hermes, {name}"] = Slip("hermes", hermes("write", {"content": value}), expected)
         found[f"Llama, {name}"] = Slip("llama3_json", llama("write", {"content": value}), expected)
+        found[f"Llama's function, {name}"] = Slip("llama3_function", function("write", {"content": value}), expected)
         tagged = "<|python_tag|>" + llama("write", {"content": value})
         found[f"Llama's tag, {name}"] = Slip("llama3_python_tag", tagged, expected)
         found[f"Python, {name}"] = Slip("llama3_python_tag", python("write", {"content": value}), expected)
@@ -144,6 +149,9 @@ OF_TYPES = {
     "a float by reference": typed("second", "2.50", 2.5),
     "a list": typed("tags", '["a", "b"]', ["a", "b"]),
     "a list of Python": typed("tags", "['a', \"b\", None, True,]", ["a", "b", None, True]),
+    "True in capitals": typed("exact", "TRUE", True),
+    "one of several numbers as a float": typed("unit", "1.0", 1),
+    "one of several texts between blanks": typed("unit", " m ", "m"),
     "no list": typed("tags", "a, b", "a, b"),
     "one of several texts": typed("unit", "m", "m"),
     "one of several numbers": typed("unit", "1", 1),
@@ -301,6 +309,7 @@ LONG: dict[str, Callable[[int], str]] = {
     "hermes": lambda size: hermes("write", {"content": LINE * (size // len(LINE))}),
     "qwen_xml": lambda size: xml("write", {"content": LINE * (size // len(LINE))}),
     "llama3_json": lambda size: llama("write", {"content": LINE * (size // len(LINE))}),
+    "llama3_function": lambda size: function("write", {"content": LINE * (size // len(LINE))}),
     "llama3_python_tag": lambda size: python("write", {"content": LINE * (size // len(LINE))}),
 }
 """Calls of about so many characters."""
