@@ -53,6 +53,7 @@ class Query:
     before it where the chat `thinks`. `prompt_logprobs` are alternatives to each token of the prompt that are told.
     The output has `allowed` ids alone, empty is all, and holds none of the `bad_words`. A thought has at most `budget`
     tokens, stated as `budget_field`; where none are its `effort` may say. `tells_prompt` asks for the prompt's ids.
+    With `shows_all` every special token stands in the text, with `shows_stop` the stop string that ends it does.
     """
 
     model: str
@@ -78,6 +79,8 @@ class Query:
     budget_field: str = "thinking_budget"
     effort: str = ""
     tells_prompt: bool = False
+    shows_all: bool = False
+    shows_stop: bool = False
 
 
 def prompt_cost(prompt: Prompt) -> int:

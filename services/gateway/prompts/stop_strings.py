@@ -62,8 +62,9 @@ class StopStrings:
 class StopCutter:
     """Feeds text through the automaton and holds back what may become a stop string; `matched` is the one found."""
 
-    def __init__(self, stops: StopStrings) -> None:
-        """Starts with no text."""
+    def __init__(self, stops: StopStrings, shows: bool = False) -> None:
+        """Starts with no text; with `shows` a stop string that is found belongs to it."""
+        self._shows = shows
         self._stops = stops
         self._node = 0
         self._held = ""
@@ -82,7 +83,7 @@ class StopCutter:
             length = self._stops.match(self._node)
             if length and armed:
                 self._held, self.matched = "", pending[index - length : index]
-                return pending[: index - length], True
+                return pending[: index if self._shows else index - length], True
         keep = len(pending) - self._stops.hold[self._node]
         self._held = pending[keep:]
         return pending[:keep], False

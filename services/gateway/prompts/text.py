@@ -19,10 +19,13 @@ class Piece:
 class TextStream:
     """Turns committed tokens into final text."""
 
-    def __init__(self, token_bytes: TokenBytes, stop: Sequence[str], min_tokens: int) -> None:
-        """Starts with no output; stop strings that end within the first `min_tokens` tokens do not count."""
+    def __init__(self, token_bytes: TokenBytes, stop: Sequence[str], min_tokens: int, shows_stop: bool = False) -> None:
+        """Starts with no output; stop strings that end within the first `min_tokens` tokens do not count.
+
+        With `shows_stop` the text ends with the one that ended it.
+        """
         self._detokenizer = Detokenizer(token_bytes)
-        self._cutter = StopCutter(StopStrings(stop)) if stop else None
+        self._cutter = StopCutter(StopStrings(stop), shows_stop) if stop else None
         self._min_tokens = min_tokens
         self._count = 0
 

@@ -71,18 +71,20 @@ class Tokenizer:
         self.token_bytes = _token_bytes(tokenizer)
         self._longest = longest_token(tokenizer)
         self.grammars = _grammars(tokenizer)
-        self._showing: dict[frozenset[str], TokenBytes] = {frozenset(): self.token_bytes}
+        self._showing: dict[frozenset[str] | None, TokenBytes] = {frozenset(): self.token_bytes}
 
     @property
     def template(self) -> str:
         """The source of the chat template; empty without."""
         return self._chats.source if self._chats else ""
 
-    def showing(self, names: frozenset[str]) -> TokenBytes:
-        """The bytes of all tokens, where special ones of these names have bytes too."""
+    def showing(self, names: frozenset[str] | None) -> TokenBytes:
+        """The bytes of all tokens, where special ones of these names have bytes too; all of them with None."""
         if names not in self._showing:
             added = self._tokenizer.get_added_tokens_decoder().items()
-            shown = {token_id: token.content.encode() for token_id, token in added if token.content in names}
+            shown = {
+                token_id: token.content.encode() for token_id, token in added if names is None or token.content in names
+            }
             self._showing[names] = self.token_bytes.with_pieces(shown)
         return self._showing[names]
 

@@ -110,7 +110,8 @@ class RequestFactory:
             prompt_logprobs=query.prompt_logprobs,
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics.of(model.name), on_overflow)
-        text = TextStream(language.tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
+        pieces = language.tokenizer.showing(None if query.shows_all else query.shows)
+        text = TextStream(pieces, stopping.stop, stopping.min_tokens, query.shows_stop)
         shows = Shown(self._report_cached, query.tells_prompt)
         return Generation(job, journey, text, shows, silent)
 

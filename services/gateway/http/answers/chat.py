@@ -55,11 +55,13 @@ class ChatAnswer(Answer):
         super().__init__(body, exchange, spell, body.prompt_logprobs)
         self._forms = forms
         self._wants_logprobs = bool(body.logprobs)
-        self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
+        whole = body.paceline is not None and body.paceline.reasoning is False
+        self._splits_reasoning = not (whole or body.separate_reasoning is False)
+        told = body.include_reasoning is not False
         self._schemas = {tool.function.name: tool.function.parameters or {} for tool in tools_of(body)}
         self._thinks = self._prompt_told = False
         one_call = body.parallel_tool_calls is False
-        self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter(), one_call))
+        self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter(), one_call, told))
         self._thoughts: defaultdict[int, ThoughtTokens] = defaultdict(lambda: ThoughtTokens(spell))
 
     def kind(self) -> str:
@@ -148,8 +150,9 @@ class ChatAnswer(Answer):
 class _Choice:
     """One choice as far as it has come."""
 
-    def __init__(self, splitter: Splitter, one_call: bool) -> None:
+    def __init__(self, splitter: Splitter, one_call: bool, tells_thoughts: bool = True) -> None:
         self.splitter = splitter
+        self._tells_thoughts = tells_thoughts
         self._one_call = one_call
         self._full = False
         self.positions: list[PositionLogprobs] = []
@@ -214,7 +217,7 @@ class _Choice:
             yield {"tool_calls": [self._delta({"arguments": "".join(part.text for part in parts)})]}
         elif kind is Content:
             yield {"content": "".join(part.text for part in parts)}
-        elif kind is Reasoning:
+        elif kind is Reasoning and self._tells_thoughts:
             yield {"reasoning_content": "".join(part.text for part in parts)}
         elif kind is CallStart:
             for part in parts:
@@ -244,7 +247,7 @@ class _Choice:
             "content": content if content or not self._calls else None,
             "refusal": None,
         }
-        if self._reasoning:
+        if self._reasoning and self._tells_thoughts:
             message["reasoning_content"] = self.thought
         if self._calls:
             message["tool_calls"] = self._calls

@@ -3,15 +3,23 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import parsed
-from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored, ThinkingBody
+from services.gateway.http.schema.base import Body, Ignored
+from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody
+from services.gateway.http.schema.history import MOST_PARTS
 
 
-class TextPart(Body):
+class Sent(Body):
+    """History: fields that are not known change no text."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class TextPart(Sent):
     """Text."""
 
     type: Literal["text"]
@@ -20,7 +28,7 @@ class TextPart(Body):
     citations: Ignored = None
 
 
-class ToolUsePart(Body):
+class ToolUsePart(Sent):
     """A call that the assistant asked for."""
 
     type: Literal["tool_use"]
@@ -32,7 +40,7 @@ class ToolUsePart(Body):
     toolset_name: Ignored = None
 
 
-class ToolResultPart(Body):
+class ToolResultPart(Sent):
     """What a call gave."""
 
     type: Literal["tool_result"]
@@ -42,7 +50,7 @@ class ToolResultPart(Body):
     cache_control: Ignored = None
 
 
-class ThinkingPart(Body):
+class ThinkingPart(Sent):
     """What the assistant thought."""
 
     type: Literal["thinking"]
@@ -50,7 +58,7 @@ class ThinkingPart(Body):
     signature: Ignored = None
 
 
-class RedactedPart(Body):
+class RedactedPart(Sent):
     """A thought that cannot be read; it is left out."""
 
     type: Literal["redacted_thinking"]
@@ -61,14 +69,14 @@ Part = Annotated[TextPart | ToolUsePart | ToolResultPart | ThinkingPart | Redact
 Texts = str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
 
 
-class MessageIn(Body):
+class MessageIn(Sent):
     """One message."""
 
     role: Literal["user", "assistant", "system"]
     content: str | Annotated[list[Part], Field(fail_fast=True, max_length=MOST_PARTS)]
 
 
-class ToolIn(Body):
+class ToolIn(Sent):
     """A tool."""
 
     name: str
@@ -108,7 +116,7 @@ class OutputConfig(Body):
     task_budget: Ignored = None
 
 
-class CountBody(Body):
+class CountBody(Sampling):
     """The body of POST /v1/messages/count_tokens."""
 
     model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
@@ -130,7 +138,6 @@ class MessagesBody(CountBody):
     stop_sequences: list[str] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_strings)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, lt=2**32)
     metadata: Ignored = None
     service_tier: Ignored = None
     container: Ignored = None
@@ -147,8 +154,9 @@ def chat_of(body: CountBody) -> ChatBody:
     if body.system:
         messages.insert(0, {"role": "system", "content": _texts(body.system)})
     chat: dict[str, Any] = {"model": body.model, "messages": messages}
-    for name in ("max_tokens", "stream", "temperature", "top_p", "top_k"):
+    for name in ("max_tokens", "stream", "temperature", "top_p"):
         chat[name] = getattr(body, name, None)
+    chat |= body.sampling()
     chat["stop"] = getattr(body, "stop_sequences", None)
     chat["tools"] = [_tool(tool) for tool in body.tools or ()]
     if body.tool_choice is not None:

@@ -36,6 +36,8 @@ KINDS = {
 NAMES = {
     r"\bresponse_format\.json_schema\.schema\b": "output_config.format.schema",
     r"(\btools\[\d+\])\.function\.parameters\b": r"\1.input_schema",
+    r"(\btools\[\d+\])\.function\b": r"\1",
+    r"^stop\b": "stop_sequences",
     r"\breasoning_effort\b": "output_config.effort",
 }
 """Fields of a message by those of the chat that it is."""

@@ -4,15 +4,19 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import parsed
-from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored
+from services.gateway.http.schema.base import Body, Ignored
+from services.gateway.http.schema.bodies import ChatBody, Sampling
+from services.gateway.http.schema.history import MOST_PARTS
 
 
 class Sent(Body):
-    """What clients send back from an answer: they add fields of other kinds of items, all null."""
+    """What clients send back from an answer: they add fields of other kinds of items, all null, and of their own."""
+
+    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
@@ -23,8 +27,9 @@ class Sent(Body):
 class TextPart(Sent):
     """Text of a message."""
 
-    type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
-    text: str
+    type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"]
+    text: str = ""
+    refusal: str = ""
     annotations: Ignored = None
     logprobs: Ignored = None
     parsed: Ignored = None
@@ -125,6 +130,14 @@ class NamedTool(Body):
     name: str
 
 
+class AllowedIn(Body):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[NamedTool] = Field(fail_fast=True, max_length=LIMITS.chat_tools)
+
+
 class FormatIn(Body):
     """The form of the answer."""
 
@@ -148,7 +161,7 @@ class StreamOptionsIn(Body):
     include_obfuscation: Ignored = None
 
 
-class ResponsesBody(Body):
+class ResponsesBody(Sampling):
     """The body of POST /v1/responses."""
 
     model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
@@ -159,7 +172,9 @@ class ResponsesBody(Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     tools: list[FunctionTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
-    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    tool_choice: (
+        Literal["auto", "none", "required"] | Annotated[NamedTool | AllowedIn, Field(discriminator="type")] | None
+    ) = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningIn | None = None
     text: TextIn | None = None
@@ -180,6 +195,7 @@ class ResponsesBody(Body):
     prompt_cache_retention: Ignored = None
     safety_identifier: Ignored = None
     max_tool_calls: Ignored = None
+    stop: JsonValue = None
 
 
 class ResponseChat(ChatBody):
@@ -213,15 +229,24 @@ def _chat(body: ResponsesBody) -> dict[str, Any]:
     for name in ("stream", "temperature", "top_p", "parallel_tool_calls"):
         chat[name] = getattr(body, name)
     chat["tools"] = [_tool(tool) for tool in body.tools or ()]
-    choice = body.tool_choice
-    if isinstance(choice, NamedTool):
-        chat["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
-    else:
-        chat["tool_choice"] = choice
+    chat |= body.sampling() | {"stop": body.stop, "tool_choice": _choice(body.tool_choice)}
     chat["reasoning_effort"] = body.reasoning and body.reasoning.effort
     if body.text is not None and body.text.format is not None:
         chat["response_format"] = _format(body.text.format)
     return chat
+
+
+def _choice(choice: NamedTool | AllowedIn | str | None) -> Any:
+    if isinstance(choice, NamedTool):
+        return _named(choice)
+    if isinstance(choice, AllowedIn):
+        allowed = {"mode": choice.mode, "tools": [_named(tool) for tool in choice.tools]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return choice
+
+
+def _named(tool: NamedTool) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool.name}}
 
 
 def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
@@ -255,7 +280,7 @@ def _add(turn: dict[str, Any], item: Item) -> None:
 
 
 def _text(content: str | Parts) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+    return content if isinstance(content, str) else "\n".join(part.text or part.refusal for part in content)
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from services.common.request.errors import PacelineError
+from services.common.request.errors import PacelineError, Reason
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.endpoints.response_bodies import ResponseChat
 from services.gateway.http.endpoints.translated import TranslatedAnswer, named_event
-from services.gateway.http.schema.errors import error_reply, renamed
+from services.gateway.http.schema.errors import NamedError, error_reply, renamed
 from services.gateway.http.schema.replies import ErrorReply
 from services.gateway.http.server.exchange import Exchange, Words
 from services.gateway.parsing.form import Form
@@ -55,7 +55,10 @@ def failed(value: Any) -> bytes:
 NAMES = {
     r"\bresponse_format\.json_schema\.schema\b": "text.format.schema",
     r"\bresponse_format\b": "text.format",
-    r"(\btools\[\d+\])\.function\.parameters\b": r"\1.parameters",
+    r"\btool_choice\.allowed_tools\b": "tool_choice",
+    r"(\btools\[\d+\])\.function\b": r"\1",
+    r"^messages\b[\w.\[\]]*": "input",
+    r"\bmax_tokens\b": "max_output_tokens",
     r"\breasoning_effort\b": "reasoning.effort",
 }
 """Fields of a response by those of the chat that it is."""
@@ -64,6 +67,8 @@ NAMES = {
 def refusal(error: PacelineError) -> ErrorReply:
     """A refusal, in the words of this API."""
     told = error_reply(error)
+    if isinstance(error, NamedError) and error.reason is Reason.UNSUPPORTED:
+        return told  # what no API knows has the client's own name
     detail = told["error"]
     detail["message"] = renamed(detail["message"], NAMES)
     detail["param"] = renamed(detail["param"], NAMES) if detail["param"] else None

@@ -9,7 +9,9 @@ from services.common.request.limits import LIMITS
 from services.common.request.validation import check_token_ids
 from services.gateway.http.reading.body import Bodies, parsed
 from services.gateway.http.reading.convert import Headers, chat_query
-from services.gateway.http.schema.bodies import Body, ChatBody, Ids, MessageBody, ToolBody
+from services.gateway.http.schema.base import Body
+from services.gateway.http.schema.bodies import ChatBody, Ids, ToolBody
+from services.gateway.http.schema.history import MessageBody
 from services.gateway.http.schema.replies import DetokenizeReply, TokenizeReply, TokenizerReply
 from services.gateway.http.server.exchange import Exchange, encoded
 from services.gateway.intake.query import Prompt, TextPrompt

@@ -2,18 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from services.common.request.errors import Code, PacelineError, Reason, malformed
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
-from services.gateway.http.schema.bodies import Body
+from services.gateway.http.schema.base import Body
 from services.gateway.http.schema.errors import NamedError, no_json, too_large, too_slow
-from services.gateway.http.schema.options import REFUSED
+from services.gateway.http.schema.options import REFUSED, is_absent
 from services.gateway.http.server.exchange import Exchange
 from services.gateway.http.server.inflate import Inflater, Plain, reader
 from services.gateway.intake.fair_threads import FairThreads
@@ -37,6 +38,7 @@ TAGS = frozenset(
 )
 """Types of entries of lists, between the number of an entry and a field of it."""
 
+MOST_TAG = 64
 UNION_TAGS = frozenset({"str", "int", "float", "bool"})
 
 
@@ -108,24 +110,60 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
     Raises:
         PacelineError: MALFORMED when it is no JSON, INVALID_FIELD or UNSUPPORTED with the name at fault.
     """
+    Shape().take(body)
     try:
-        Shape().take(body)
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = _clearest(error.errors(include_url=False, include_input=False))
-    if first["type"] in ("json_invalid", "model_type"):
-        raise malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
+        faults = error.errors(include_url=False, include_input=False)
+    unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
+    if unknown and (said := _without_absent(body, unknown)):
+        try:
+            return kind.model_validate_json(said)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False)
+    raise _refused(faults)
+
+
+def _without_absent(body: bytes | bytearray, unknown: list[tuple[int | str, ...]]) -> str:
+    """The body without options that are not known and say nothing; empty where all of them say something."""
+    value, changed = json.loads(body), False
+    for *steps, last in unknown:
+        place = _place(value, steps)
+        if last in place and is_absent(str(last), place[last]):
+            del place[last]
+            changed = True
+    return json.dumps(value) if changed else ""
+
+
+def _place(value: Any, steps: Sequence[int | str]) -> dict[Any, Any]:
+    """The object to which steps lead; names of branches of unions among them lead nowhere."""
+    for step in steps:
+        known = step in value if isinstance(value, dict) else isinstance(value, list) and isinstance(step, int)
+        value = value[step] if known else value
+    return value if isinstance(value, dict) else {}
+
+
+def _refused(faults: list[ErrorDetails]) -> PacelineError:
+    """The refusal of a body, by its clearest fault."""
+    first = _clearest([fault for fault in faults if fault["type"] != "extra_forbidden"] or faults)
+    if first["type"] in ("json_invalid", "model_type") and not first["loc"]:
+        return malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
     name = _name(first["loc"])
     if first["type"] == "extra_forbidden":
         instead = f"; {REFUSED[name]}" if name in REFUSED else ""
         text = f"{name}: is not an option of this API{instead}"
-        raise NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=name)
+        return NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=name)
+    name += ".type" if first["type"] in ("union_tag_invalid", "union_tag_not_found") else ""
     text = f"{name}: {_words(first)}"
-    raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
+    return NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
 
 
 def _words(fault: ErrorDetails) -> str:
     """What is wrong; too many entries are told as the validator of all listeners tells it."""
+    if fault["type"] == "union_tag_invalid":
+        return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {fault['ctx']['expected_tags']}"[:MOST_CHARACTERS]
+    if fault["type"] == "union_tag_not_found":
+        return "is needed"
     if fault["type"] != "too_long":
         return fault["msg"][:MOST_CHARACTERS]
     most, found = fault["ctx"]["max_length"], fault["ctx"].get("actual_length")
@@ -139,15 +177,28 @@ def _clearest(faults: list[ErrorDetails]) -> ErrorDetails:
     return max(readings, key=lambda one: (len(one["loc"]), one["type"] == "too_long"))
 
 
+@cache
+def _names_of_bodies() -> frozenset[str]:
+    """Names of classes, which stand for branches of unions."""
+
+    def below(kind: type[Body]) -> Iterator[str]:
+        yield kind.__name__
+        for one in kind.__subclasses__():
+            yield from below(one)
+
+    return frozenset(below(Body))
+
+
 def _name(location: tuple[int | str, ...]) -> str:
     """Where the fault is, as clients write it; the branches of unions are left out."""
     name = ""
     for before, part, behind in zip((None, *location), location, (*location[1:], None), strict=False):
-        if isinstance(before, int) and part in TAGS and isinstance(behind, str):
-            continue  # which form an entry has, by its type
+        tagged = isinstance(before, int) and part in TAGS and isinstance(behind, str)
+        if tagged or (isinstance(before, str) and before.startswith("tagged-union[")):
+            continue  # which form a value has, by its type
         if isinstance(part, int):
             name += f"[{part}]"
-        elif part in UNION_TAGS or "[" in part or part.endswith("Part"):
+        elif part in UNION_TAGS or "[" in part or part in _names_of_bodies():
             continue
         elif NAME.fullmatch(part) and len(part) <= MOST_CHARACTERS:
             name += f".{part}" if name else part

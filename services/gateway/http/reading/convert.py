@@ -13,13 +13,16 @@ from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.http.reading.tools_wanted import form_of_answer
 from services.gateway.http.schema.bodies import (
     MOST_ANSWERS,
+    AllowedChoice,
     ChatBody,
     Common,
     CompletionBody,
     Extension,
-    MessageBody,
+    ModeChoice,
+    NamedChoice,
     ToolBody,
 )
+from services.gateway.http.schema.history import FunctionCalled, MessageBody
 from services.gateway.http.schema.structured import constraint_of
 from services.gateway.intake.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.form import Form, tags
@@ -72,7 +75,7 @@ def chat_query(body: ChatBody, headers: Headers, forms: Sequence[Form] = ()) -> 
     Raises:
         PacelineError: a field is too large or contradicts another one.
     """
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise invalid_field("top_logprobs", "needs logprobs to be true")
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(limits) > 1:
@@ -106,7 +109,15 @@ def _budget(body: ChatBody) -> tuple[int | None, str]:
 def _form_of(body: ChatBody, forms: Sequence[Form]) -> Constraint | None:
     """What the answer must be like: calls that are required, a form of its own, or one of both."""
     several = body.parallel_tool_calls is not False
-    return form_of_answer(body.tool_choice, tools_of(body), forms, several, constraint_of(body))
+    return form_of_answer(choice_of(body), tools_of(body), forms, several, constraint_of(body))
+
+
+def choice_of(body: ChatBody) -> NamedChoice | str | None:
+    """Which tools may be called, among those that the model is told of."""
+    choice = body.tool_choice
+    if isinstance(choice, AllowedChoice):
+        return choice.allowed_tools.mode
+    return choice.type if isinstance(choice, ModeChoice) else choice
 
 
 def completion_query(body: CompletionBody, headers: Headers) -> Query:
@@ -130,13 +141,23 @@ def scored_of(body: CompletionBody) -> int | None:
 
 
 def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
-    """The functions that the model may ask for; a model that may not is not told of any."""
-    return tuple(body.tools or ()) if body.tool_choice != "none" else ()
+    """The functions that the model may ask for; a model that may not is not told of any.
+
+    Raises:
+        PacelineError: a function that may be called is none of the tools.
+    """
+    tools, choice = tuple(body.tools or ()), body.tool_choice
+    if isinstance(choice, AllowedChoice):
+        names = [tool.function.name for tool in choice.allowed_tools.tools]
+        for index, name in enumerate(names):
+            if name not in {tool.function.name for tool in tools}:
+                at = f"tool_choice.allowed_tools.tools[{index}].function.name"
+                raise invalid_field(at, f"{name[:64]!r} is none of the tools")
+        return tuple(tool for tool in tools if tool.function.name in names)
+    return tools if choice_of(body) != "none" else ()
 
 
 def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers) -> Query:
-    if body.stream_options is not None and not body.stream:
-        raise invalid_field("stream_options", "needs stream to be true")
     if body.prompt_logprobs is not None and body.stream:
         raise invalid_field("prompt_logprobs", "needs stream to be false")
     extension = body.paceline or Extension()
@@ -157,6 +178,8 @@ def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, 
         prompt_logprobs=body.prompt_logprobs,
         bad_words=tuple(body.bad_words or ()),
         allowed=tuple(body.allowed_token_ids or ()),
+        shows_all=body.skip_special_tokens is False,
+        shows_stop=bool(body.include_stop_str_in_output),
     )
 
 
@@ -168,13 +191,16 @@ def _sampling(body: Common) -> SamplingParams:
     numbers: dict[str, Any] = {"temperature": 1.0, **given, "seed": (body.seed or 0) % 2**64}
     if numbers["temperature"] < LOWEST_TEMPERATURE:
         numbers["temperature"] = 0.0
+    if numbers.get("top_p") == 0:
+        numbers |= {"temperature": 0.0, "top_p": 1.0}
     if numbers.get("top_k") == -1:
         numbers["top_k"] = 0
     return SamplingParams(**numbers, logit_bias=tuple(sorted(by_id.items())))
 
 
 def _stopping(body: Common, max_tokens: int) -> StopParams:
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    stated = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    stop = tuple(text for text in stated if text)
     return StopParams(
         max_tokens=max_tokens,
         min_tokens=body.min_tokens or 0,
@@ -224,23 +250,44 @@ def _thinking(body: ChatBody) -> dict[str, Any]:
         found = {"enable_thinking": body.reasoning_effort not in NO_EFFORT, "reasoning_effort": body.reasoning_effort}
     if body.thinking is not None and body.thinking.type != "adaptive":
         found["enable_thinking"] = body.thinking.type == "enabled"
+    if body.enable_thinking is not None:
+        found["enable_thinking"] = body.enable_thinking
     return found
 
 
 def _message(index: int, message: MessageBody) -> _Message:
     if message.content is None and message.role in ("system", "developer", "user"):
         raise invalid_field(f"messages[{index}].content", "is needed")
-    content = message.content or ""
+    text, thought = _content(index, message)
+    calls = [(call.id, call.function) for call in message.tool_calls or ()]
+    calls += [(None, message.function_call)] if message.function_call and not calls else []
     return _Message(
-        role="system" if message.role == "developer" else message.role,
-        content=content if isinstance(content, str) else "\n".join(part.text for part in content),
-        tool_calls=tuple(
-            _Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
-        ),
+        role={"developer": "system", "function": "tool"}.get(message.role, message.role),
+        content=text or ((message.refusal or "") if message.role == "assistant" else ""),
+        tool_calls=tuple(_Call(identity or "", called.name, _arguments(called)) for identity, called in calls),
         tool_call_id=message.tool_call_id or "",
         name=message.name or "",
-        reasoning_content=message.reasoning_content or "",
+        reasoning_content=message.reasoning_content or message.reasoning or thought,
     )
+
+
+def _content(index: int, message: MessageBody) -> tuple[str, str]:
+    """Text of a message, and what was thought in it."""
+    if message.content is None or isinstance(message.content, str):
+        return message.content or "", ""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for place, part in enumerate(message.content):
+        kind = part.type if part.type in ("refusal", "thinking") else "text"
+        text = getattr(part, kind)
+        if text is None and part.type != "redacted_thinking":
+            raise invalid_field(f"messages[{index}].content[{place}].{kind}", "is needed")
+        found[kind == "thinking"] += [text] if text else []
+    return "\n".join(found[False]), "".join(found[True])
+
+
+def _arguments(called: FunctionCalled) -> str:
+    """Arguments as text; history may have them as an object, or none."""
+    return called.arguments or "" if not isinstance(called.arguments, dict) else json.dumps(called.arguments)
 
 
 def _tool(tool: ToolBody) -> _Tool:

@@ -6,58 +6,18 @@ an error for each entry would be larger than the body.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    JsonValue,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field, JsonValue, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from services.common.request.limits import LIMITS
+from services.gateway.http.schema.base import Body, Ignored
+from services.gateway.http.schema.history import FunctionBody, History, MessageBody
 
 MOST_CHOICES = 8
 MOST_ANSWERS = 128
 """Of one call: its prompts times their choices."""
-MOST_PARTS = 1024
-"""Parts of one message."""
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True, max_length=LIMITS.prompt_ids)]
-
-
-class _Unread:
-    """Any value, of which no object is made."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Fails at every value but null, and takes the failure for null."""
-        return core_schema.with_default_schema(core_schema.none_schema(), default=None, on_error="default")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Allows everything."""
-        return {}
-
-
-Ignored = Annotated[Any, _Unread, Field(description="Accepted for compatibility and ignored.")]
-
-
-def is_ignored(field: FieldInfo) -> bool:
-    """Whether a field takes every value and means nothing."""
-    return _Unread in field.metadata
-
-
-class Body(BaseModel):
-    """Unknown names are refused, and so are values of another type; null is as good as absent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Extension(Body):
@@ -112,6 +72,25 @@ class StructuredOutputs(Body):
     disable_additional_properties: Ignored = None
 
 
+class Sampling(Body):
+    """What other APIs have no names for; the chat that they become checks it."""
+
+    top_k: JsonValue = None
+    min_p: JsonValue = None
+    seed: JsonValue = None
+    presence_penalty: JsonValue = None
+    frequency_penalty: JsonValue = None
+    repetition_penalty: JsonValue = None
+    ignore_eos: JsonValue = None
+    min_tokens: JsonValue = None
+    chat_template_kwargs: JsonValue = None
+    paceline: JsonValue = None
+
+    def sampling(self) -> dict[str, JsonValue]:
+        """Its fields."""
+        return {name: getattr(self, name) for name in Sampling.model_fields}
+
+
 class Common(Body):
     """Fields of both endpoints; ranges and defaults are in docs/use.md."""
 
@@ -119,7 +98,7 @@ class Common(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is greedy. Default 1.")
-    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_p: float | None = Field(default=None, ge=0, le=1, description="0 is greedy.")
     top_k: int | None = Field(default=None, ge=-1, lt=2**32, description="0 and -1 take all tokens.")
     min_p: float | None = Field(default=None, ge=0, le=1)
     n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
@@ -130,6 +109,13 @@ class Common(Body):
     )
     stop: str | Annotated[list[str], Field(fail_fast=True, max_length=LIMITS.stop_strings)] | None = None
     stop_token_ids: list[int] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_token_ids)
+    include_stop_str_in_output: bool | None = Field(
+        default=None, description="True: the text ends with the stop string that ended it. Default false."
+    )
+    skip_special_tokens: bool | None = Field(
+        default=None, description="False: special tokens stand in the text by their names. Default true."
+    )
+    spaces_between_special_tokens: Ignored = None
     ignore_eos: bool | None = None
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
     logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], float] | None = Field(
@@ -171,65 +157,17 @@ class Common(Body):
     cache_prompt: Ignored = None
     keep_alive: Ignored = None
     kv_transfer_params: Ignored = None
+    vllm_xargs: Ignored = None
+    timeout: Ignored = None
+    provider: Ignored = None
+    route: Ignored = None
+    usage: Ignored = None
 
 
-class TextPart(Body):
-    """A part of a message."""
+class ToolBody(History):
+    """A tool; fields of it that are not known are told to the model, and mean nothing else."""
 
-    type: Literal["text"]
-    text: str
-    cache_control: Ignored = None
-
-
-class FunctionCalled(Body):
-    """The function of a call."""
-
-    name: str
-    arguments: str = Field(description="A JSON object as text.")
-    parsed_arguments: Ignored = None
-
-
-class ToolCalled(Body):
-    """A call that the assistant asked for."""
-
-    id: str
-    type: Literal["function"]
-    function: FunctionCalled
-    index: int | None = None
-    cache_control: Ignored = None
-
-
-class MessageBody(Body):
-    """One message of a chat. Answers of this API may be sent back as they are, with what clients put into them."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)] | None = None
-    name: str | None = None
-    tool_calls: list[ToolCalled] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tool_calls)
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
-    refusal: None = None
-    audio: None = None
-    function_call: None = None
-    annotations: list[Any] | None = Field(default=None, fail_fast=True, max_length=0)
-    parsed: Ignored = None
-    provider_specific_fields: Ignored = None
-    cache_control: Ignored = None
-
-
-class FunctionBody(Body):
-    """A function that the model may ask for."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(default=None, description="JSON Schema of its arguments.")
-    strict: bool | None = Field(default=None, description="Taken; the template may show it to the model.")
-
-
-class ToolBody(Body):
-    """A tool."""
-
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionBody
     cache_control: Ignored = None
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -262,6 +200,40 @@ class NamedChoice(Body):
     function: NamedFunction
 
 
+class ModeChoice(Body):
+    """The word of a choice, as an object."""
+
+    type: Literal["auto", "none", "required"]
+
+
+class NamedTool(Body):
+    """One of the tools that may be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class AllowedTools(Body):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[NamedTool] = Field(fail_fast=True, max_length=LIMITS.chat_tools)
+
+
+class AllowedChoice(Body):
+    """A choice among some of the tools; the model is told of these alone."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+Choice = (
+    Literal["auto", "none", "required"]
+    | Annotated[NamedChoice | ModeChoice | AllowedChoice, Field(discriminator="type")]
+    | None
+)
+
+
 SHOWN = ("type", "function")
 """Fields of a tool that templates read."""
 
@@ -285,9 +257,7 @@ class ChatBody(Common):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tools: list[ToolBody] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
-    tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = Field(
-        default=None, description="required, or one tool: the answer is calls. Default auto."
-    )
+    tool_choice: Choice = Field(default=None, description="required, or one tool: the answer is calls. Default auto.")
     parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call. Default true.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None,
@@ -303,6 +273,9 @@ class ChatBody(Common):
     thinking: ThinkingBody | None = Field(
         default=None, description="enabled and disabled switch thinking, where the template can."
     )
+    enable_thinking: bool | None = Field(default=None, description="Switches thinking, where the template can.")
+    include_reasoning: bool | None = Field(default=None, description="False leaves thoughts out of the answer.")
+    separate_reasoning: bool | None = Field(default=None, description="As paceline.reasoning.")
     verbosity: Ignored = None
     prediction: Ignored = None
     modalities: list[Literal["text"]] | None = Field(default=None, fail_fast=True, max_length=8)

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from services.gateway.http.schema.bodies import Body, ChatBody, Common, CompletionBody, is_ignored
+from services.gateway.http.schema.base import Body, is_ignored
+from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
 
 State = Literal["honoured", "ignored", "refused"]
 MOST_CLIENTS = 1024
@@ -22,6 +23,7 @@ REFUSED = {
     "audio": "answers are text",
     "chat_template": "the checkpoint's own template renders chats",
     "documents": "put them into a message",
+    "echo": "it belongs to completions",
     "extra_body": "send its fields beside the others",
     "format": "send response_format",
     "function_call": "send tool_choice",
@@ -35,6 +37,7 @@ REFUSED = {
     "options": "send its fields beside the others",
     "priority": "send paceline.priority, where higher runs first",
     "reasoning": "send reasoning_effort",
+    "return_tokens_as_token_ids": "send return_token_ids",
     "repeat_penalty": "send repetition_penalty",
     "system": "send a message with role system",
     "thinking_budget": "send thinking_token_budget",
@@ -46,6 +49,30 @@ REFUSED = {
     "web_search_options": "send a tool that searches",
 }
 """Options of other servers that would change the text and are not served, and what to do instead."""
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_special_tokens": (False,),
+    "best_of": (1,),
+    "echo": (False,),
+    "function_call": ("auto", "none"),
+    "length_penalty": (1,),
+    "mirostat": (0,),
+    "priority": (0,),
+    "repeat_penalty": (1,),
+    "return_tokens_as_token_ids": (False,),
+    "thinking_budget": (-1,),
+    "top_a": (0,),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+}
+"""What such options are where nobody has chosen; it changes no text, so it is taken."""
+
+
+def is_absent(name: str, value: Any) -> bool:
+    """Whether an option that is not known says nothing: null, empty, or what it is where nobody has chosen."""
+    said = value if isinstance(value, bool | str) or not isinstance(value, int | float) else float(value)
+    known = (one if isinstance(one, bool | str) else float(one) for one in NEUTRAL.get(name, ()))
+    return value is None or value in ("", [], {}) or any(type(one) is type(said) and one == said for one in known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,281 @@
+"""What cannot change the text is never refused, nor is history; a refusal names what the client sent."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.common.request.errors import PacelineError
+from services.gateway.http.endpoints import messages, responses
+from services.gateway.http.endpoints.message_bodies import MessagesBody, chat_of
+from services.gateway.http.endpoints.response_bodies import read_response
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
+from services.gateway.http.schema.errors import error_reply
+from services.gateway.http.schema.options import NEUTRAL, REFUSED
+from services.gateway.intake.query import ChatPrompt, Query
+from services.gateway.parsing.form import chosen
+from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.tokenizer import Tokenizer
+from tests.support.fakes_tokenizer import SPECIAL, build_tokenizer
+
+Path = tuple[str | int, ...]
+NOTHING: tuple[Any, ...] = (None, "", [], {})
+ANYTHING: tuple[Any, ...] = (5, "x", None, True, {"a": [1]}, [{}])
+USER = {"role": "user", "content": "x"}
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": PARAMETERS, "strict": True}}
+CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+ASSISTANT: dict[str, Any] = {"role": "assistant", "content": "y", "tool_calls": [CALL], "reasoning_content": "hm"}
+RESULT: dict[str, Any] = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "z"}]}
+FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": PARAMETERS, "strict": True}}
+CHAT: dict[str, Any] = {
+    "model": "m", "messages": [USER, ASSISTANT, RESULT], "temperature": 0.5, "stop": ["a"], "tools": [TOOL], "seed": 1,
+    "tool_choice": "auto", "stream": True, "stream_options": {"include_usage": True}, "paceline": {"priority": 1},
+    "response_format": FORM, "max_tokens": 5, "logit_bias": {"5": 1.0}, "chat_template_kwargs": {"a": [1]}, "n": 1,
+    "thinking": {"type": "enabled"},
+}  # fmt: skip
+COMPLETION: dict[str, Any] = {"model": "m", "prompt": ["x"], "max_tokens": 5, "logprobs": 1, "echo": False, "top_p": 1}
+RESPONSE: dict[str, Any] = {
+    "model": "m",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
+        {"type": "reasoning", "summary": [], "id": "rs"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "z"},
+    ],
+    "instructions": "i", "tools": [{"type": "function", "name": "f", "parameters": PARAMETERS, "strict": True}],
+    "tool_choice": "auto", "text": {"format": {"type": "json_schema", "name": "s", "schema": PARAMETERS}},
+    "reasoning": {"effort": "low"}, "max_output_tokens": 5, "temperature": 0.5, "seed": 1,
+}  # fmt: skip
+MESSAGE: dict[str, Any] = {
+    "model": "m", "max_tokens": 5, "system": [{"type": "text", "text": "s"}], "stop_sequences": ["a"],
+    "messages": [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"a": "b"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "z"}]},
+    ],
+    "tools": [{"name": "f", "input_schema": PARAMETERS}], "tool_choice": {"type": "auto"}, "temperature": 0.5,
+    "thinking": {"type": "enabled", "budget_tokens": 5}, "output_config": {"effort": "low"},
+}  # fmt: skip
+
+
+def chat(body: Any) -> Query:
+    return chat_query(parsed(ChatBody, json.dumps(body).encode()), Headers(), chosen("", "hermes"))
+
+
+def response(body: Any) -> Query:
+    return chat_query(read_response(bytearray(json.dumps(body).encode())), Headers(), chosen("", "hermes"))
+
+
+def message(body: Any) -> Query:
+    found = chat_of(parsed(MessagesBody, json.dumps(body).encode()))
+    return chat_query(found, Headers(), chosen("", "hermes"))
+
+
+def completion(body: Any) -> Query:
+    return completion_query(parsed(CompletionBody, json.dumps(body).encode()), Headers())
+
+
+APIS: dict[str, tuple[Callable[[Any], Query], dict[str, Any], Callable[[PacelineError], Any]]] = {
+    "chat": (chat, CHAT, error_reply),
+    "completion": (completion, COMPLETION, error_reply),
+    "response": (response, RESPONSE, responses.refusal),
+    "message": (message, MESSAGE, messages.refusal),
+}
+FREE = (
+    "parameters",
+    "properties",
+    "schema",
+    "chat_template_kwargs",
+    "logit_bias",
+    "arguments",
+    "input_schema",
+    "input",
+)
+"""Values under these names are the client's own."""
+
+
+def places(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Every place in a body, but those inside of what is the client's own."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in items:
+        yield (*path, step)
+        if step not in FREE or (step == "input" and not path):
+            yield from places(one, (*path, step))
+
+
+def with_value(body: Any, path: Path, value: Any) -> Any:
+    changed = copy.deepcopy(body)
+    place = changed
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return changed
+
+
+def at(body: Any, path: Path) -> Any:
+    for step in path:
+        body = body[step]
+    return body
+
+
+def name(path: Path) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_unknown_option_that_says_nothing_is_none(api: str) -> None:
+    ask, body, _ = APIS[api]
+    plain = ask(body)
+    objects = [(), *(path for path in places(body) if isinstance(at(body, path), dict) and path[-1] not in FREE)]
+    objects = [path for path in objects if path[-1:] != ("function",) or path[0] != "tools"]  # those are told
+    for path in objects:
+        for nothing in NOTHING:
+            assert ask(with_value(body, (*path, "foo"), nothing)) == plain, path
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_unknown_option_that_says_something_is_refused_by_its_name(api: str) -> None:
+    ask, body, refuse = APIS[api]
+    for value in (5, True, "x", [0], {"a": None}):
+        with pytest.raises(PacelineError) as refusal:
+            ask(body | {"foo": value, "bar": None})
+        assert refuse(refusal.value)["error"]["message"].startswith("foo: ")
+
+
+@pytest.mark.parametrize("option", NEUTRAL)
+def test_what_nobody_has_chosen_is_taken(option: str) -> None:
+    assert option in REFUSED or option in CompletionBody.model_fields
+    for value in NEUTRAL[option]:
+        assert chat(CHAT | {option: value}) == chat(CHAT)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_refusal_names_the_place_at_fault_in_the_client_s_words(api: str) -> None:
+    """Every place of a body is made another kind of value; a refusal then names it, or what lies in or around it."""
+    ask, body, refuse = APIS[api]
+    refused = 0
+    for path in places(body):
+        for wrong in ({"zz": {"y": 1}}, 7.5, "zz", [{"zz": 1}]):
+            try:
+                ask(with_value(body, path, wrong))
+            except PacelineError as error:
+                refused += 1
+                told = refuse(error)["error"]["message"].partition(": ")[0]
+                mine = name(path)
+                # In a history what depends on one another may be told at the whole.
+                assert told == "input" or told.startswith(mine) or mine.startswith(told), (mine, told)
+    assert refused > len([*places(body)])
+
+
+HISTORY: dict[str, tuple[Any, Any]] = {
+    "arguments as an object": (CALL["function"] | {"arguments": {"a": "b"}}, {"a": "b"}),
+    "arguments as a list": (CALL["function"] | {"arguments": "[1]"}, {}),
+    "arguments that are no JSON": (CALL["function"] | {"arguments": '{"a": '}, {}),
+    "no arguments": ({"name": "f"}, {}),
+    "null": ({"name": "f", "arguments": None}, {}),
+}
+
+
+@pytest.mark.parametrize("case", HISTORY)
+def test_a_call_of_history_is_taken_whatever_its_arguments_are(case: str) -> None:
+    function, expected = HISTORY[case]
+    for call in (
+        CALL | {"function": function},
+        {"function": function},
+        {"id": None, "type": None, "function": function},
+    ):
+        prompt = chat(CHAT | {"messages": [USER, ASSISTANT | {"tool_calls": [call]}, RESULT]}).prompt
+        assert isinstance(prompt, ChatPrompt)
+        assert prompt.messages[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": expected}
+
+
+def test_history_is_taken_with_whatever_clients_add_to_it() -> None:
+    plain = chat(CHAT)
+    for path in [*places(CHAT["messages"]), ()]:
+        if isinstance(at(CHAT["messages"], path), dict):
+            for more in ANYTHING:
+                changed = with_value(CHAT["messages"], (*path, "foo"), more)
+                assert chat(CHAT | {"messages": changed}) == plain
+    for field in (
+        "name",
+        "tool_call_id",
+        "reasoning_content",
+        "reasoning",
+        "refusal",
+        "audio",
+        "annotations",
+        "parsed",
+    ):
+        for odd in (None, 5, {"a": 1}, [1]):
+            for role in ("system", "user", "assistant", "tool"):
+                chat(CHAT | {"messages": [USER, {"role": role, "content": "x", field: odd}]})
+
+
+def last(**fields: Any) -> dict[str, Any]:
+    prompt = chat(CHAT | {"messages": [USER, fields]}).prompt
+    assert isinstance(prompt, ChatPrompt)
+    return prompt.messages[-1]
+
+
+def test_what_carries_text_keeps_its_text() -> None:
+    assert last(role="assistant", content="a", reasoning="b")["reasoning_content"] == "b"
+    assert last(role="assistant", refusal="no")["content"] == "no"
+    parts = [{"type": "thinking", "thinking": "b"}, {"type": "refusal", "refusal": "no"}, {"type": "text", "text": "a"}]
+    assert last(role="assistant", content=parts) == {"role": "assistant", "content": "no\na", "reasoning_content": "b"}
+    assert last(role="function", name="f", content="z") == {"role": "tool", "content": "z", "name": "f"}
+    called = last(role="assistant", content=None, function_call=CALL["function"])["tool_calls"][0]
+    assert called["function"] == {"name": "f", "arguments": {"a": "b"}}
+    assert last(role="user", content=[{"type": "input_text", "text": "q"}])["content"] == "q"
+
+
+def test_fields_of_a_tool_that_are_not_known_are_told_to_the_model() -> None:
+    tool = {"type": "function", "function": {"x-extra": 1, "name": "f"}, "strict": True, "foo": 1}
+    prompt = chat(CHAT | {"tools": [tool], "response_format": None}).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert json.dumps(prompt.tools) == json.dumps([{"type": "function", "function": {"x-extra": 1, "name": "f"}}])
+
+
+def test_a_choice_may_be_an_object_and_among_some_tools() -> None:
+    other = {"type": "function", "function": {"name": "g"}}
+    body = CHAT | {"tools": [TOOL, other], "response_format": None}
+    for word in ("auto", "none", "required"):
+        assert chat(body | {"tool_choice": {"type": word}}) == chat(body | {"tool_choice": word})
+    for mode in ("auto", "required"):
+        allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "g"}}]}
+        found = chat(body | {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}})
+        assert found == chat(body | {"tools": [other], "tool_choice": mode})
+    named = {"type": "function", "name": "f"}
+    asked = RESPONSE | {"text": None}
+    allowed_in = {"type": "allowed_tools", "mode": "required", "tools": [named]}
+    assert response(asked | {"tool_choice": allowed_in}) == response(asked | {"tool_choice": "required"})
+    with pytest.raises(PacelineError) as refusal:
+        response(asked | {"tool_choice": allowed_in | {"tools": [named, named | {"name": "h"}]}})
+    assert responses.refusal(refusal.value)["error"]["param"] == "tool_choice.tools[1].name"
+
+
+def test_a_nucleus_of_nothing_is_greedy() -> None:
+    assert chat(CHAT | {"top_p": 0}).sampling == replace(chat(CHAT).sampling, temperature=0.0)
+
+
+def test_a_text_may_show_its_stop_string_and_special_tokens() -> None:
+    tokenizer = Tokenizer(build_tokenizer(), None)
+    ids = [
+        *tokenizer.encode("ab", special=False),
+        build_tokenizer().get_vocab()[SPECIAL[0]],
+        *tokenizer.encode("XYZ", special=False),
+    ]
+    name = SPECIAL[0]
+    for shows_all, shows_stop, expected in (
+        (False, False, "abX"), (True, False, f"ab{name}X"), (False, True, "abXY"), (True, True, f"ab{name}XY"),
+    ):  # fmt: skip
+        query = chat(CHAT | {"skip_special_tokens": not shows_all, "include_stop_str_in_output": shows_stop})
+        pieces = tokenizer.showing(None if query.shows_all else frozenset())
+        piece = TextStream(pieces, ["Y"], 0, query.shows_stop).push(ids)
+        assert (piece.text, piece.stopped) == (expected, True)
