@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # a name of its stub alone
 
 WHITESPACE: JsonCompileOptions = {"whitespace_pattern": r"[ \n\t]{0,40}"}
 """Between the parts of a JSON text: bounded, for some models write blanks without end where they may."""
+ESCAPES = 'nrbtf\\"'
+"""Of texts where objects may have names beside those that are stated: the library tells such names apart as they are
+written, so that with escapes by number \\u0061 would be another name than a, and take any value.
+"""
 KEPT = 128
 """Grammars that stay compiled."""
 _CHARACTERS = 300
@@ -135,7 +139,7 @@ class Grammars:
 
 def inline(schema: dict[str, Any]) -> str:
     """A JSON Schema as a part of a grammar in Lark's syntax."""
-    return f"%json {json.dumps(_without_options(schema) | {'x-guidance': WHITESPACE})}"
+    return f"%json {json.dumps(_without_options(schema) | {'x-guidance': _options(schema)})}"
 
 
 def choice_constraint(texts: Sequence[str], field: str) -> Constraint:
@@ -179,7 +183,26 @@ def _without_options(schema: dict[str, Any]) -> dict[str, Any]:
 def _of_schema(schema: Any) -> str:
     if isinstance(schema, dict):
         schema = _without_options(schema)
-    return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=WHITESPACE)
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=_options(schema))
+
+
+def _options(schema: Any) -> JsonCompileOptions:
+    return {**WHITESPACE, "json_allowed_escapes": ESCAPES} if _has_other_names(schema) else WHITESPACE
+
+
+def _has_other_names(schema: Any) -> bool:
+    """Whether an object anywhere has names with a meaning beside others."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            stated = one.get("properties") or one.get("patternProperties")
+            if stated and one.get("additionalProperties") is not False:
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def _fault_of(matcher: LLMatcher) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import struct
 import subprocess
 import sys
 import textwrap
@@ -13,7 +15,7 @@ import pytest
 
 from services.common.request.constraint import Constraint, Form
 from services.common.request.errors import PacelineError
-from services.common.request.grammar import Grammars, choice_constraint
+from services.common.request.grammar import Grammars, choice_constraint, inline
 from services.common.request.limits import LIMITS
 from tests.support.schemas import schema
 
@@ -198,3 +200,44 @@ def test_bombs_take_bounded_time_and_memory() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     refused, tried = map(int, done.stdout.split())
     assert 0 < refused < tried
+
+
+NAMES = ("id", "é", "a b", "a/b", 'q"', "back\\slash", "line\nend", "😀", "~")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["properties", "patternProperties", "nested", "inline"])
+def test_a_stated_name_keeps_its_meaning_however_it_is_written(name: str, kind: str) -> None:
+    """By escapes it would be another name, whose value may be anything."""
+    stated = "^" + re.escape(name) + "$" if kind == "patternProperties" else name
+    made: dict[str, Any] = {
+        "type": "object",
+        ("properties" if kind != "patternProperties" else kind): {stated: {"const": 1}},
+    }
+    schema = {"type": "object", "properties": {"in": made}, "required": ["in"]} if kind == "nested" else made
+    source = f"start: {inline(schema)}\n" if kind == "inline" else ""
+    escaped = "".join(
+        f"\\u{unit:04x}" for unit in struct.unpack(f"<{len(name.encode('utf-16le')) // 2}H", name.encode("utf-16le"))
+    )
+    for written in (escaped, escaped.upper().replace("\\U", "\\u"), json.dumps(name, ensure_ascii=False)[1:-1]):
+        for value in (1, 2):
+            text = f'{{"{written}": {value}}}'
+            text = f'{{"in": {text}}}' if kind == "nested" else text
+            took = said(text, source) if source else matches(text, schema)
+            assert not took or json.loads(text) in ({name: 1}, {"in": {name: 1}})
+            assert took or written is escaped or value == 2 or "\\u" in written
+
+
+def test_other_names_and_control_characters_can_be_written() -> None:
+    opened, closed = ({"type": "object", "properties": {"a": {"type": "string"}}} | more for more in ({}, CLOSED))
+    assert matches('{"b": 2}', opened) and matches('{"a": "\\n"}', opened)
+    assert matches('{"a": "\\u001b"}', closed) and not matches('{"b": 2}', closed)
+
+
+CLOSED = {"additionalProperties": False}
+
+
+def matches(text: str, schema: dict[str, Any]) -> bool:
+    """Whether the grammar of a schema takes a whole text."""
+    matcher = grammars().grammar(grammars().rule(Constraint(Form.JSON, json.dumps(schema), "it"))).matcher()
+    return bool(matcher.consume_tokens(grammars()._tokenizer.tokenize_str(text)) and matcher.is_accepting())
