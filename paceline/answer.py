@@ -72,6 +72,8 @@ class Answer:
     """Tokens of the prompt."""
     cached_tokens: int = 0
     """Those of them that the prefix cache had."""
+    reasoning_tokens: int = 0
+    """Tokens of its thought in <think> tags, the tags among them; 0 from gateways before this release."""
     migrations: int = 0
     """Times that it moved to another target."""
     numerics_changed: bool = False
@@ -151,6 +153,7 @@ class Reading:
         answer.seed, answer.model_revision = final.seed, final.model_revision
         answer.prompt_tokens = final.usage.prompt_tokens
         answer.cached_tokens, answer.migrations = final.usage.cached_tokens, final.usage.migrations
+        answer.reasoning_tokens = final.usage.reasoning_tokens
         answer.numerics_changed = final.numerics_changed
         answer.rounds, answer.drafted = final.speculation.rounds, final.speculation.drafted
         answer.accepted = final.speculation.accepted

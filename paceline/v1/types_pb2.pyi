@@ -441,6 +441,7 @@ class Usage(google.protobuf.message.Message):
     PREFILL_TIME_FIELD_NUMBER: builtins.int
     DECODE_TIME_FIELD_NUMBER: builtins.int
     MIGRATIONS_FIELD_NUMBER: builtins.int
+    REASONING_TOKENS_FIELD_NUMBER: builtins.int
     prompt_tokens: builtins.int
     """Prompt tokens."""
     cached_tokens: builtins.int
@@ -449,6 +450,8 @@ class Usage(google.protobuf.message.Message):
     """Generated tokens delivered to the client."""
     migrations: builtins.int
     """Times that the request moved to another target."""
+    reasoning_tokens: builtins.int
+    """Those of completion_tokens that were a thought in <think> tags, the tags among them; 0 from older gateways."""
     @property
     def queue_time(self) -> google.protobuf.duration_pb2.Duration:
         """Time in the queue."""
@@ -471,9 +474,10 @@ class Usage(google.protobuf.message.Message):
         prefill_time: google.protobuf.duration_pb2.Duration | None = ...,
         decode_time: google.protobuf.duration_pb2.Duration | None = ...,
         migrations: builtins.int = ...,
+        reasoning_tokens: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["decode_time", b"decode_time", "prefill_time", b"prefill_time", "queue_time", b"queue_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "decode_time", b"decode_time", "migrations", b"migrations", "prefill_time", b"prefill_time", "prompt_tokens", b"prompt_tokens", "queue_time", b"queue_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "decode_time", b"decode_time", "migrations", b"migrations", "prefill_time", b"prefill_time", "prompt_tokens", b"prompt_tokens", "queue_time", b"queue_time", "reasoning_tokens", b"reasoning_tokens"]) -> None: ...
 
 global___Usage = Usage
 

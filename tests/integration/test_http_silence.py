@@ -11,6 +11,7 @@ import pytest
 from services.common.request.errors import overloaded
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
 from services.gateway.http.answers import keep_alive
+from tests.integration.gateway_stack import ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, chat, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
@@ -121,7 +122,10 @@ async def test_tokens_of_thoughts_are_told(
     tokenizer = build_tokenizer()
     first, second = (tokenizer.encode(text).ids for text in (thought, answer))
     script = (*first, *second)
-    async with serving(tmp_path, [FakeTarget(script=script)]) as (_, http):
+    async with serving(tmp_path, [FakeTarget(script=script)]) as (one, http):
+        over_grpc = await one.ask(ask_for("hello", max_tokens=len(script)))
+        assert over_grpc.final is not None
+        assert over_grpc.final.usage.reasoning_tokens == (len(first) if inside else 0)
         asked = chat(max_tokens=len(script))
         if stream:
             events = http.stream(CHAT, asked | {"stream_options": {"include_usage": True}})

@@ -56,6 +56,7 @@ def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Qu
         budget=request.thinking_budget if request.HasField("thinking_budget") else None,
         thinks=request.HasField("thinking_budget"),
         tells_prompt=request.return_token_ids,
+        counts_thoughts=True,
     )
 
 
@@ -149,6 +150,7 @@ def final(request_id: str, event: Final) -> inference_pb2.GenerateResponse:
                 prefill_time=duration(usage.prefill_s),
                 decode_time=duration(usage.decode_s),
                 migrations=event.totals.migrations,
+                reasoning_tokens=event.reasoning_tokens,
             ),
             model_revision=event.revision,
             speculation=_speculation(event.totals.speculation),

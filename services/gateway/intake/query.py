@@ -54,6 +54,7 @@ class Query:
     The output has `allowed` ids alone, empty is all, and holds none of the `bad_words`. A thought has at most `budget`
     tokens, stated as `budget_field`; where none are its `effort` may say. `tells_prompt` asks for the prompt's ids.
     With `shows_all` every special token stands in the text, with `shows_stop` the stop string that ends it does.
+    With `counts_thoughts` the end tells the tokens of the thought.
     """
 
     model: str
@@ -81,6 +82,7 @@ class Query:
     tells_prompt: bool = False
     shows_all: bool = False
     shows_stop: bool = False
+    counts_thoughts: bool = False
 
 
 def prompt_cost(prompt: Prompt) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from services.common.request.sampling import FinishReason
 from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.thought_count import ThoughtCount
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.streams.migration import MigratingRequest, Totals
 from services.gateway.targets.messages import Finished, PositionLogprobs, Update
@@ -32,7 +33,7 @@ class Delta:
 class Final:
     """The end of the output; `matched` is the stop string that ended it, `last_token` the last of its tokens.
 
-    `prompt_ids` is empty where it was not asked for.
+    `prompt_ids` is empty where it was not asked for, and so are `reasoning_tokens` none.
     """
 
     reason: FinishReason
@@ -44,14 +45,16 @@ class Final:
     revision: str
     seed: int
     prompt_ids: tuple[int, ...] = ()
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the final event tells: tokens `cached` by the prefix cache, and the token ids of the `prompt`."""
+    """What the final event tells: tokens `cached` by the prefix cache, ids of the `prompt`, tokens of a `thought`."""
 
     cached: bool = True
     prompt: bool = False
+    thought: ThoughtCount | None = None
 
 
 class Generation:
@@ -141,6 +144,8 @@ class Generation:
             self._finish = end.reason
         position, self._position = self._position, self._position + piece.kept
         token_ids = update.token_ids[: piece.kept]
+        if self._shows.thought is not None:
+            self._shows.thought.push(token_ids)
         self._last_token = token_ids[-1] if token_ids else self._last_token
         return Delta(
             position,
@@ -167,4 +172,5 @@ class Generation:
             revision=self._journey.revision,
             seed=self._job.sampling.seed,
             prompt_ids=self._job.prompt if self._shows.prompt else (),
+            reasoning_tokens=self._shows.thought.tokens if self._shows.thought else 0,
         )

@@ -16,8 +16,10 @@ from services.common.request.validation import (
 )
 from services.gateway.intake.fair_threads import FairThreads
 from services.gateway.intake.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.parsing.reasoning import opened
 from services.gateway.prompts.text import TextStream
-from services.gateway.prompts.tokenizer import Tokenizer
+from services.gateway.prompts.thought_count import ThoughtCount
+from services.gateway.prompts.tokenizer import PROMPT_END, Tokenizer
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import current_call
@@ -110,9 +112,9 @@ class RequestFactory:
             prompt_logprobs=query.prompt_logprobs,
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics.of(model.name), on_overflow)
-        pieces = language.tokenizer.showing(None if query.shows_all else query.shows)
-        text = TextStream(pieces, stopping.stop, stopping.min_tokens, query.shows_stop)
-        shows = Shown(self._report_cached, query.tells_prompt)
+        text = _text(query, stopping, language.tokenizer)
+        thought = _thought(language.tokenizer, ids) if query.counts_thoughts else None
+        shows = Shown(self._report_cached, query.tells_prompt, thought)
         return Generation(job, journey, text, shows, silent)
 
     @property
@@ -189,6 +191,16 @@ def _by_id(stopping: StopParams, language: Language) -> StopParams:
     """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
     ids = language.tokenizer.special_ids(stopping.stop)
     return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
+
+
+def _text(query: Query, stopping: StopParams, tokenizer: Tokenizer) -> TextStream:
+    pieces = tokenizer.showing(None if query.shows_all else query.shows)
+    return TextStream(pieces, stopping.stop, stopping.min_tokens, query.shows_stop)
+
+
+def _thought(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> ThoughtCount:
+    begun = opened("".join(tokenizer.token(token)[0] for token in prompt[-PROMPT_END:]))
+    return ThoughtCount(lambda token: tokenizer.token(token)[1], begun)
 
 
 def _encode(tokenizer: Tokenizer, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:

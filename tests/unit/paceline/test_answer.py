@@ -40,7 +40,7 @@ def test_the_end_tells_what_it_took() -> None:
     reading = Reading(lambda: 0.0)
     final = inference_pb2.Final(
         finish_reason=types_pb2.FINISH_REASON_STOP_STRING,
-        usage=types_pb2.Usage(prompt_tokens=3, cached_tokens=2, migrations=1),
+        usage=types_pb2.Usage(prompt_tokens=3, cached_tokens=2, migrations=1, reasoning_tokens=4),
         speculation=types_pb2.SpeculationStats(rounds=4, drafted=9, accepted=6),
         seed=7,
         model_revision="v",
@@ -49,7 +49,7 @@ def test_the_end_tells_what_it_took() -> None:
     assert reading.take(inference_pb2.GenerateResponse(request_id="r", final=final)) is None
     answer = reading.answer
     assert (answer.request_id, answer.finish, answer.seed, answer.model_revision) == ("r", "stop_string", 7, "v")
-    assert (answer.prompt_tokens, answer.cached_tokens, answer.migrations) == (3, 2, 1)
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.migrations, answer.reasoning_tokens) == (3, 2, 1, 4)
     assert answer.tau == 2.5
     assert answer.numerics_changed
 
