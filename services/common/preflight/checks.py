@@ -54,15 +54,13 @@ def places(asked: Asked) -> Problem | None:
 
 
 def configurations(asked: Asked) -> Problem | None:
-    """The target is of a known architecture, and the drafter was made for it and runs on the device."""
+    """The target is of a known architecture, and the drafter was made for it."""
     # Imported where they are needed: torch takes a second.
     from services.common.preflight import weights
 
     spec = weights.target_spec(asked.target)
     if asked.draft is not None:
-        drafter = weights.drafter_spec(asked.draft, spec)
-        if asked.device == "cuda" or (not asked.device and memory.gpus()):
-            weights.refuse_on_gpu(drafter)
+        weights.drafter_spec(asked.draft, spec)
     return None
 
 

@@ -16,7 +16,7 @@ from services.common.model.drafters import (
     read_any_spec,
     speculators,
 )
-from services.common.model.drafters.spec import CHAINS_ON_CPU, DRAFT_TO_TARGET, AnyDrafterSpec, ChainSpec
+from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.families import FAMILIES, open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
@@ -117,16 +117,6 @@ def _named(source: Source, architectures: Set[str]) -> str:
         return next((name for name in told["architectures"] if name in architectures), "")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""  # What reads it all says what is wrong.
-
-
-def refuse_on_gpu(drafter: AnyDrafterSpec) -> None:
-    """Refuse a drafter that has no kernels.
-
-    Raises:
-        ModelError: it makes chains.
-    """
-    if isinstance(drafter, ChainSpec):
-        raise ModelError(CHAINS_ON_CPU)
 
 
 def check_target(source: Source) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,13 +10,13 @@ from torch import Tensor
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import linear
+from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.span_attention import Span
-from services.common.kernels.span_attention.reference import gathered, room_for
 from services.common.model.drafters import chain_kind, open_tensors, read_any_spec
-from services.common.model.drafters.chain_cell import ChainParts, chain_cell, visible_bias
+from services.common.model.drafters.chain_cell import ChainParts, chain_cell
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.spec import CHAINS_ON_CPU, ChainSpec, table_shapes
+from services.common.model.drafters.spec import ChainSpec, table_shapes
 from services.common.model.drafters.tables import Tables
 from services.common.model.drafters.vocabulary import Vocabulary, read_vocabulary
 from services.common.model.fields.errors import ModelError
@@ -65,27 +66,17 @@ class DraftChain:
 
         `seed_BD` are the states of the positions before the anchors. Context from position 1 on is read.
         """
-        width, index_BT = span.width, span.read_BT
-        room_2BTHD, bias_B11T = self._room(draft_kv_L2NSHD[0], index_BT, span)
+        room: Any = self._cell.room(draft_kv_L2NSHD[0], span)
         if coupling is not None:
             coupling = self._vocabulary.coupling(coupling)
         token_B, state_BD, drafts = anchor_B, seed_BD, []
-        for step in range(width):
+        for step in range(span.width):
             rotation = self._table.at(span.positions_BW[:, step])
             embedded_BD = embedding(token_B, embed_VD, self.spec.embed_scale)
-            place = index_BT.shape[1] + step
-            hidden_BD, state_BD = self._cell(embedded_BD, state_BD, rotation, room_2BTHD, place, bias_B11T)
+            hidden_BD, state_BD = self._cell(embedded_BD, state_BD, rotation, room, step)
             token_B = self._vocabulary.tokens(_best(hidden_BD, head, coupling, step))
             drafts.append(token_B)
         return torch.stack(drafts, 1)
-
-    def _room(self, kv_2NSHD: Tensor, index_BT: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-        """Return keys and values of the context with room for the chain's behind them, and what rows see of them."""
-        batch, count = index_BT.shape
-        room_2BTHD = kv_2NSHD.new_empty((2, batch, count + span.width, *kv_2NSHD.shape[3:]))
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, index_BT, room_for(kv_2NSHD, index_BT))
-        room_2BTHD[0, :, :count], room_2BTHD[1, :, :count] = keys_BTHD, values_BTHD
-        return room_2BTHD, visible_bias(count, span.lengths_B, span.width).to(kv_2NSHD.dtype)
 
 
 def _best(hidden_BD: Tensor, head: Weight, coupling: Coupling | None, step: int) -> Tensor:
@@ -104,11 +95,11 @@ def load_chain(
     """Read the drafter's half of a checkpoint; with `int8` the layer's products are by weights of eight bits.
 
     Raises:
-        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape, or the device is a GPU.
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     where, folder = torch.device(device), resolve_folder(path)
-    if where.type != "cpu":
-        raise ModelError(CHAINS_ON_CPU)
+    if where.type == "cuda":
+        keep_order()
     read = read_any_spec(folder)
     if not isinstance(read, ChainSpec):
         raise ModelError(f"{folder}: {read.kind} fills blocks, where a drafter of chains is expected")
@@ -117,5 +108,5 @@ def load_chain(
     if int8:
         parts = replace(parts, layer=parts.layer.in_int8())
     shapes = table_shapes(spec)
-    own = {name: checkpoint.read(name, shapes[name], dtype) for name in spec.own_tables}
+    own = {name: checkpoint.read(name, shapes[name], dtype).to(where) for name in spec.own_tables}
     return DraftChain(spec, parts, Tables(own, int8), read_vocabulary(spec, checkpoint, where), checkpoint.revision)

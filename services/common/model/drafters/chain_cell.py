@@ -9,15 +9,18 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear.product import product
-from services.common.kernels.rms_norm.reference import add_rms_norm
+from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
-from services.common.kernels.span_attention.reference import attend
+from services.common.kernels.span_attention import Span
+from services.common.kernels.span_attention.reference import attend, gathered, room_for
 from services.common.kernels.torchscript import compiled
 from services.common.model.cpu.cpu import HostMixer
 from services.common.model.cpu.cpu_ffn import host_ffn
 from services.common.model.drafters.spec import ChainSpec
+from services.common.model.gpu.chain import KernelChain, KernelNorm, KernelProduct
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 
@@ -35,6 +38,28 @@ class ChainParts:
     layer: LayerWeights
     norm_D: Tensor
     recycles_normed: bool
+
+
+class HostNorm(nn.Module):
+    """RMSNorm of rows on a CPU."""
+
+    def __init__(self, weight_D: Tensor, eps: float, offset: float) -> None:
+        super().__init__()
+        self.weight_D, self.eps, self.offset = weight_D, eps, offset
+
+    def forward(self, rows_TD: Tensor) -> Tensor:
+        """Return rows of their size."""
+        return rms_norm(rows_TD, self.weight_D, self.eps, self.offset)
+
+
+def norm_of(weight_D: Tensor, eps: float, offset: float = 0.0) -> nn.Module:
+    """Return the norm on the device of its weight."""
+    return (KernelNorm if on_kernel(weight_D) else HostNorm)(weight_D, eps, offset)
+
+
+def product_of(weight_FD: Tensor) -> nn.Module:
+    """Return the product on the device of its weight."""
+    return KernelProduct(weight_FD) if on_kernel(weight_FD) else product(weight_FD)
 
 
 class Whole(nn.Module):
@@ -104,9 +129,45 @@ class ChainCell(nn.Module):
         return hidden_BD, hidden_BD if self.recycles_normed else stream_BD
 
 
-def chain_cell(spec: ChainSpec, parts: ChainParts) -> ChainCell:
-    """Return the step as a CPU runs it."""
-    return compiled(ChainCell(spec, parts))
+class HostRoom:
+    """Keys and values of the context [2, B, T + K, Hkv, Dh] with room for the chain's behind them, and what is seen."""
+
+    def __init__(self, kv_2NSHD: Tensor, span: Span) -> None:
+        index_BT = span.read_BT
+        batch, self._count = index_BT.shape
+        self._room_2BTHD = kv_2NSHD.new_empty((2, batch, self._count + span.width, *kv_2NSHD.shape[3:]))
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, index_BT, room_for(kv_2NSHD, index_BT))
+        self._room_2BTHD[0, :, : self._count], self._room_2BTHD[1, :, : self._count] = keys_BTHD, values_BTHD
+        self._bias_B11T = visible_bias(self._count, span.lengths_B, span.width).to(kv_2NSHD.dtype)
+
+    def at(self, step: int) -> tuple[Tensor, int, Tensor]:
+        """Return the room, the step's place in it, and the bias of what is seen."""
+        return self._room_2BTHD, self._count + step, self._bias_B11T
+
+
+class HostChain:
+    """The layer as a CPU runs it."""
+
+    def __init__(self, spec: ChainSpec, parts: ChainParts) -> None:
+        self._cell = compiled(ChainCell(spec, parts))
+
+    def room(self, kv_2NSHD: Tensor, span: Span) -> HostRoom:
+        """Gather the context of a plan of K rows."""
+        return HostRoom(kv_2NSHD, span)
+
+    def __call__(
+        self, embedded_BD: Tensor, before_BD: Tensor, rotation: Rotation, room: HostRoom, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """As `KernelChain`."""
+        hidden_BD, state_BD = self._cell(embedded_BD, before_BD, rotation, *room.at(step))
+        return hidden_BD, state_BD
+
+
+def chain_cell(spec: ChainSpec, parts: ChainParts) -> HostChain | KernelChain:
+    """Return the step on the device of its weights."""
+    if on_kernel(parts.norm_D):
+        return KernelChain(spec, parts.entry, parts.layer, parts.norm_D, parts.recycles_normed)
+    return HostChain(spec, parts)
 
 
 def _attention(weights: AttentionWeights, spec: ChainSpec) -> nn.Module:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear.product import product
 from services.common.kernels.rope import Rotation
@@ -18,9 +19,10 @@ from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.torchscript import compiled
 from services.common.model.drafters import chain_kind, check_pair, checkpoint_shapes, open_tensors
 from services.common.model.drafters.chain_cell import ChainParts
-from services.common.model.drafters.spec import CHAINS_ON_CPU, EMBED, ChainSpec
+from services.common.model.drafters.spec import EMBED, ChainSpec
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.gpu.chain import KernelChainRows
 from services.common.model.stack import rotation_table
 from services.common.model.states.draft_context import Chained
 from services.common.model.states.rows import Rows
@@ -41,8 +43,6 @@ class ChainContext:
     """A chain has no end of its own."""
     ranks = False
     """A step needs the token before: trees would take a step for each node."""
-    products: tuple[tuple[int, int], ...] = ()
-    """None on a GPU, where chains do not run."""
 
     def __init__(
         self, spec: ChainSpec, parts: ChainParts, target: Target, revision: str, embed_VD: Tensor | None = None
@@ -50,9 +50,13 @@ class ChainContext:
         """`embed_VD` is an embedding of the checkpoint's own, where it differs from the target's."""
         self.spec, self.revision = spec, revision
         self._target, self._embed_VD = target, embed_VD
+        self._entered = parts.layer.attention.qkv_FD.shape[1]
         self._table = rotation_table(spec, target.spec.max_positions, target.dtype, target.device)
-        self._rows = compiled(_HostRows(spec, parts))
-        self._fuse = compiled(parts.fuse)
+        self._rows: _HostRows | KernelChainRows
+        if on_kernel(target.embed_VD):
+            self._rows, self._fuse = KernelChainRows(spec, parts.entry, parts.layer), parts.fuse
+        else:
+            self._rows, self._fuse = compiled(_HostRows(spec, parts)), compiled(parts.fuse)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -75,6 +79,13 @@ class ChainContext:
     def drafter_elements(self) -> int:
         """Numbers of the other half's weights."""
         return elements(checkpoint_shapes(self.spec))
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Shapes [outputs, depth] of what makes states or stands in front of attention, and of keys and values."""
+        fused = (shape for shape in chain_kind(self.spec).entry_shapes(self.spec).values() if len(shape) > 1)
+        own = self.spec.attention
+        return *((outputs, depth) for outputs, depth in fused), (2 * own.kv_heads * own.head_dim, self._entered)
 
     @property
     def seed_width(self) -> int:
@@ -131,11 +142,9 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
     """Read the target's half of a chain, and check that it was made for this target.
 
     Raises:
-        ModelError: the checkpoint is damaged, or belongs to another target, or the device is a GPU.
+        ModelError: the checkpoint is damaged, or belongs to another target.
     """
     folder = resolve_folder(path)
-    if target.device.type != "cpu":
-        raise ModelError(CHAINS_ON_CPU)
     spec = replace(spec, target_layer_ids=_taps(spec, len(target.spec.layers), folder))
     check_pair(folder, spec, target.spec)
     if spec.max_positions < target.spec.max_positions:
@@ -147,7 +156,7 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
     parts = chain_kind(spec).read_parts(spec, checkpoint, target.dtype, target.device)
     embed_VD = None
     if EMBED in spec.own_tables:
-        own_VD = checkpoint.read(EMBED, (spec.vocab_size, spec.hidden_size), target.dtype)
+        own_VD = checkpoint.read(EMBED, (spec.vocab_size, spec.hidden_size), target.dtype).to(target.device)
         embed_VD = None if torch.equal(own_VD, target.embed_VD) else own_VD
     return ChainContext(spec, parts, target, checkpoint.revision, embed_VD)
 

@@ -15,10 +15,6 @@ EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 DRAFT_TO_TARGET = "d2t"
 """How far the target's token of each entry of a reduced vocabulary stands from the entry."""
 
-CHAINS_ON_CPU = (
-    "chains of drafts (mtp, eagle3) run on a CPU only so far: take a DFlash drafter, or n-gram drafts, on a GPU"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class AnyDrafterSpec(StackSpec):

@@ -80,7 +80,8 @@ class Seeds:
 
 def _last(states_BWD: Tensor, counts_B: Tensor) -> Tensor:
     """Return the last of each sequence's first rows [B, D]; of one without rows its first."""
-    return states_BWD[torch.arange(len(states_BWD)), (counts_B - 1).clamp_min(0)]
+    rows_B = torch.arange(len(states_BWD), device=states_BWD.device)
+    return states_BWD[rows_B, (counts_B - 1).clamp_min(0)]
 
 
 def _follows(part: Part, valid_B: Tensor) -> Tensor:

@@ -201,11 +201,6 @@ def test_eight_bits_draft_nearly_alike(pair: TinyPair) -> None:
     assert sum(a == b for a, b in zip(written.propose(1), whole, strict=True)) >= 2
 
 
-def test_a_gpu_is_refused_by_a_line(pair: TinyPair) -> None:
-    with pytest.raises(ModelError, match=r"chains of drafts \(mtp, eagle3\) run on a CPU only so far: take a DFlash"):
-        load_chain(pair.drafter, torch.float32, "cuda")
-
-
 def changed(folder: Path, **values: Any) -> None:
     path = folder / "config.json"
     changes = json.loads(path.read_text()) | values

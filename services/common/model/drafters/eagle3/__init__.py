@@ -12,9 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.linear.product import product
-from services.common.kernels.rms_norm.reference import rms_norm
-from services.common.model.drafters.chain_cell import ChainParts
+from services.common.model.drafters.chain_cell import ChainParts, norm_of, product_of
 from services.common.model.drafters.eagle3.reading import DEEPSPEC, EAGLE, REFUSED, Eagle3Spec, read_spec, translated
 from services.common.model.drafters.spec import EMBED, FC, HEAD, NORM, ChainSpec
 from services.common.model.files.checkpoint import IntegerSource
@@ -45,12 +43,11 @@ class FusedFeatures(nn.Module):
 
     def __init__(self, fc_DF: Tensor, norm_F: Tensor | None, eps: float) -> None:
         super().__init__()
-        self.fc, self.norm_F, self.eps = product(fc_DF), norm_F, eps
+        self.fc, self.norm = product_of(fc_DF), nn.Identity() if norm_F is None else norm_of(norm_F, eps)
 
     def forward(self, features_TF: Tensor) -> Tensor:
         """Return states [T, D]."""
-        norm_F = self.norm_F
-        states_TD: Tensor = self.fc(features_TF if norm_F is None else rms_norm(features_TF, norm_F, self.eps))
+        states_TD: Tensor = self.fc(self.norm(features_TF))
         return states_TD
 
 
@@ -61,12 +58,13 @@ class PairedEntry(nn.Module):
 
     def __init__(self, spec: Eagle3Spec, input_D: Tensor, hidden_D: Tensor) -> None:
         super().__init__()
-        self.input_D, self.hidden_D, self.eps, self.normed = input_D, hidden_D, spec.norm_eps, spec.norm_before_residual
+        self.of_input, self.of_hidden = norm_of(input_D, spec.norm_eps), norm_of(hidden_D, spec.norm_eps)
+        self.normed = spec.norm_before_residual
 
     def forward(self, embedded_TD: Tensor, before_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Return what enters attention [T, 2 D], and the stream."""
-        hidden_TD = rms_norm(before_TD, self.hidden_D, self.eps)
-        entered_TX = torch.cat((rms_norm(embedded_TD, self.input_D, self.eps), hidden_TD), -1)
+        hidden_TD: Tensor = self.of_hidden(before_TD)
+        entered_TX = torch.cat((self.of_input(embedded_TD), hidden_TD), -1)
         return entered_TX, hidden_TD if self.normed else before_TD
 
 

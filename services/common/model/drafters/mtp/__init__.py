@@ -7,10 +7,7 @@ target's embedding and head. Its file is the target's own.
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.linear.int8_weight import Weight
-from services.common.kernels.linear.product import product
-from services.common.kernels.rms_norm.reference import rms_norm
-from services.common.model.drafters.chain_cell import ChainParts, Whole
+from services.common.model.drafters.chain_cell import ChainParts, Whole, norm_of, product_of
 from services.common.model.drafters.spec import ChainSpec
 from services.common.model.fields.errors import ModelError
 from services.common.model.fields.fields import Fields
@@ -43,18 +40,19 @@ _COUNT, _DEDICATED = "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"
 class FusedEntry(nn.Module):
     """One product of both norms becomes the residual stream, whose norm enters attention."""
 
-    def __init__(self, spec: ChainSpec, fc_DF: Weight, norms_3D: tuple[Tensor, Tensor, Tensor]) -> None:
+    def __init__(self, spec: ChainSpec, fc_DF: Tensor, norms_3D: tuple[Tensor, Tensor, Tensor]) -> None:
         """`norms_3D` are those of embeddings, of states, and of the layer."""
         super().__init__()
-        self.fc, self.eps, self.offset = product(fc_DF), spec.norm_eps, spec.norm_offset
-        self.embedding_D, self.hidden_D, self.input_D = norms_3D
+        self.fc = product_of(fc_DF)
+        self.of_embedding, self.of_hidden, self.of_input = (
+            norm_of(weight_D, spec.norm_eps, spec.norm_offset) for weight_D in norms_3D
+        )
 
     def forward(self, embedded_TD: Tensor, before_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Return what enters attention, and the stream."""
-        embedded_TD = rms_norm(embedded_TD, self.embedding_D, self.eps, self.offset)
-        before_TD = rms_norm(before_TD, self.hidden_D, self.eps, self.offset)
-        stream_TD = self.fc(torch.cat((embedded_TD, before_TD), -1))
-        return rms_norm(stream_TD, self.input_D, self.eps, self.offset), stream_TD
+        stream_TD: Tensor = self.fc(torch.cat((self.of_embedding(embedded_TD), self.of_hidden(before_TD)), -1))
+        entered_TD: Tensor = self.of_input(stream_TD)
+        return entered_TD, stream_TD
 
 
 def read_spec(fields: Fields) -> ChainSpec:

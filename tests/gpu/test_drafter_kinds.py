@@ -1,0 +1,80 @@
+"""Every kind of drafter on a GPU: text is plain decoding's by flags and by messages, and a round allocates nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.gpu.memory import used_bytes
+from tests.integration.pair import PairProcesses
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_chains import CHAINS
+from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape, write_tiny
+from tests.unit.target.core.specs import prompt
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+SHAPE = TinyShape(hidden=64, inner=128)
+KINDS: Mapping[str, Callable[..., TinyPair]] = {
+    **CHAINS,
+    **{kind: partial(write_tiny, std=0.25, drafter=changes) for kind, changes in DRAFTERS.items()},
+}
+HANDOFFS = ("flags", "host")
+"""Rounds that the devices' streams order, and rounds that messages do."""
+REQUESTS, TOKENS = 6, 64
+
+
+def _requests(turn: str, off: bool = False) -> list[pb.Start]:
+    """Greedy and sampled ones in turn; every third begins as another one."""
+    return [
+        start(
+            f"{turn}-{n}",
+            (*prompt(n % 3, 40, SHAPE.vocab), *prompt(n, 7 + 11 * n, SHAPE.vocab)),
+            TOKENS,
+            sampling=types.Sampling(temperature=0.8, seed=n) if n % 2 else types.Sampling(),
+            speculation=types.Speculation(off=off),
+        )
+        for n in range(REQUESTS)
+    ]
+
+
+async def _texts(client: SessionClient, turn: str, off: bool = False) -> tuple[list[list[int]], list[int]]:
+    """What requests said, and how many drafts each had."""
+    streams = [await client.start(frame) for frame in _requests(turn, off)]
+    ends = [await stream.ended() for stream in streams]
+    return [stream.tokens for stream in streams], [end.speculation.drafted for end in ends]
+
+
+def _graphs(pair: PairProcesses) -> tuple[int, int, int]:
+    graphs = pair.describe().graphs
+    return graphs.captures, graphs.recaptures, graphs.reallocations
+
+
+@pytest.mark.parametrize("handoff", HANDOFFS)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_text_is_that_of_plain_decoding(kind: str, handoff: str, tmp_path: Path) -> None:
+    models, own = KINDS[kind](tmp_path, 3, SHAPE), ["--device", DEVICE, "--dtype", "bfloat16"]
+    with tempfile.TemporaryDirectory(prefix="pl") as folder:
+        pair = PairProcesses(Path(folder), models, [*own, "--handoff", handoff], drafter_flags=own)
+        try:
+            pair.wait_ready(WARM_S)
+            pair.until(lambda: pair.describe().attachment == "attached", "attachment", WARM_S)
+            assert pair.describe().drafter.proposer == kind.partition("-")[0]
+            async with SessionClient(pair.bound["grpc"]) as client:
+                plain, none = await _texts(client, "plain", off=True)
+                first, drafted = await _texts(client, "first")
+                before, used = _graphs(pair), used_bytes()
+                again, _ = await _texts(client, "again")
+                after, growth = _graphs(pair), used_bytes() - used
+            assert first == plain and again == plain
+            assert max(none) == 0 and min(drafted) > 0
+            assert after == before and before[1:] == (0, 0)
+            assert growth <= 0
+        finally:
+            pair.stop()
