@@ -26,7 +26,8 @@ TARGET = Group(
     | _same("activations", "adaptive", "watchdog_s")
     | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "insecure")
     | _same("session_secret", "session_secret_file")
-    | {"drafter_model": "drafter", "drafter_weights": "drafter_weights"},
+    | _same("drafter_weights", "drafter_sample_from_anchor")
+    | {"drafter_model": "drafter"},
     _PLACE
     | {"drafter_address": _SOCKET, "run_dir": "run_dir"}
     | dict.fromkeys(("drafter_tls_cert", "drafter_tls_key", "drafter_tls_ca", "drafter_tls_name"), _SOCKET)
@@ -36,6 +37,7 @@ TARGET = Group(
 DRAFTER = Group(
     "drafter",
     DrafterSettings,
-    _same("model_name", "device", "dtype", "proposer") | {"model": "drafter", "weights": "drafter_weights"},
+    _same("model_name", "device", "dtype", "proposer")
+    | {"model": "drafter", "weights": "drafter_weights", "sample_from_anchor": "drafter_sample_from_anchor"},
     _PLACE | dict.fromkeys(("tls_cert", "tls_key", "tls_ca", "insecure"), _SOCKET),
 )

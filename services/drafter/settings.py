@@ -7,6 +7,7 @@ from services.common.serving.callers import guarded
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
 WEIGHTS = ("auto", "int8", "dtype")
+ANCHORS = ("auto", "true", "false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class DrafterSettings:
     weights: str = "auto"
     """What products read: int8, with a copy of the head, or numbers of dtype; auto is int8 on a CPU that multiplies
     eight-bit integers quickly, beside float32."""
+    sample_from_anchor: str = "auto"
+    """Whether the anchor's row of a dflash or dspark checkpoint predicts, as its target has it: true, false, or auto,
+    as the file says, which not all files do."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
@@ -76,7 +80,12 @@ class DrafterSettings:
         Raises:
             ValueError: names the setting at fault.
         """
-        for name, known in (("proposer", PROPOSERS), ("dtype", DTYPES), ("weights", WEIGHTS)):
+        for name, known in (
+            ("proposer", PROPOSERS),
+            ("dtype", DTYPES),
+            ("weights", WEIGHTS),
+            ("sample_from_anchor", ANCHORS),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
         if self.proposer == "dflash" and not self.model:

@@ -14,6 +14,7 @@ from services.common.device.numerics import Numerics, numerics_of
 from services.common.kernels.nodes import MOST_NODES
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
+from services.common.model.drafters import LAYOUTS
 from services.common.model.drafters.context import open_context
 from services.common.model.drafters.nodes import CANDIDATES
 from services.common.model.files.checkpoint import resolve_folder
@@ -157,7 +158,8 @@ def _check_heads(settings: TargetSettings, model: Target) -> None:
 def _context(settings: TargetSettings, model: Target) -> DraftContext:
     if settings.drafter_model == "none":
         return NoContext()
-    return open_context(settings.drafter_folder, model, settings.random_weights)
+    anchored = LAYOUTS[settings.drafter_sample_from_anchor]
+    return open_context(settings.drafter_folder, model, settings.random_weights, anchored)
 
 
 def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:

@@ -18,6 +18,7 @@ from services.target.drafting.attacher import Attacher, AttacherSettings
 from services.target.drafting.offer import Offers, make_offers
 from services.target.engine.emit import Emitter
 from services.target.engine.engine import Engine
+from services.target.engine.first_rounds import FirstRounds
 from services.target.engine.idempotency import KeyStore
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
@@ -131,7 +132,8 @@ def _engine(
     launching: Launching,
 ) -> Engine:
     ledger = TokenLedger()
-    emitter, meter = Emitter(ledger), Meter(metrics, ledger, worker.pool, spans)
+    first_rounds = FirstRounds(bool(worker.runner.pool.context.taps))
+    emitter, meter = Emitter(ledger), Meter(metrics, ledger, worker.pool, spans, first_rounds)
     parts = EngineParts(
         scheduler=worker.scheduler,
         runner=worker.runner,

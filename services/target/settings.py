@@ -20,6 +20,7 @@ _MEMORIES = ("shared", "none")
 _CODES = "int8"
 _KV_DTYPES = (_AUTO, _CODES)
 _WEIGHTS = ("auto", "int8", "dtype")
+_ANCHORS = ("auto", "true", "false")
 _EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
 
@@ -72,6 +73,9 @@ class TargetSettings:
     drafter_weights: str = "auto"
     """What the drafter's products read, which the memory plan of a GPU counts: int8, or numbers of dtype, as auto has
     there."""
+    drafter_sample_from_anchor: str = "auto"
+    """Whether the anchor's row of a dflash or dspark drafter predicts, as its drafter has it: true, false, or auto, as
+    the file says, which not all files do."""
     random_weights: bool = False
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     synthetic_acceptance: tuple[float, ...] = ()
@@ -212,6 +216,8 @@ class TargetSettings:
         _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         self._check_eight_bits()
+        anchors, known = self.drafter_sample_from_anchor, ", ".join(_ANCHORS)
+        _require(anchors in _ANCHORS, "drafter_sample_from_anchor", f"must be one of {known}")
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")

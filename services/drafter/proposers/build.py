@@ -6,7 +6,7 @@ import torch
 
 from services.common.kernels.linear.reference import adds_exactly
 from services.common.model import load_block, load_chain
-from services.common.model.drafters import read_any_spec
+from services.common.model.drafters import LAYOUTS, read_any_spec
 from services.common.model.drafters.spec import ChainSpec
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.preflight.checks import refuse
@@ -43,12 +43,13 @@ def _of_checkpoint(settings: DrafterSettings) -> Proposer:
     int8 = _in_int8(settings)
     logger.info("drafter loads", extra={"weights": "int8" if int8 else "dtype", "dtype": settings.dtype})
     how = settings.model, dtype, settings.device, settings.random_weights, int8
-    if isinstance(read_any_spec(resolve_folder(settings.model)), ChainSpec):
+    anchored = LAYOUTS[settings.sample_from_anchor]
+    if isinstance(read_any_spec(resolve_folder(settings.model), anchored), ChainSpec):
         chain = load_chain(*how)
         ended(WEIGHTS)
         logger.info("drafter is read", extra={"kind": chain.spec.kind, "tokens_scored": chain.spec.scored})
         return ChainProposer(chain)
-    block = load_block(*how)
+    block = load_block(*how, anchored=anchored)
     ended(WEIGHTS)
     spec = block.spec
     told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}

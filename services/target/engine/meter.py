@@ -10,6 +10,7 @@ from services.target.cache.blocks import BlockPool
 from services.target.core.load import Load
 from services.target.core.plan import Commit
 from services.target.core.request import Request
+from services.target.engine.first_rounds import FirstRounds
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.recorder import RoundEntry
 from services.target.engine.spans import Spans
@@ -19,10 +20,15 @@ class Meter:
     """Counts what the engine does; every method is called on the engine's thread."""
 
     def __init__(
-        self, metrics: TargetMetrics, ledger: TokenLedger, pool: BlockPool, spans: Spans | None = None
+        self,
+        metrics: TargetMetrics,
+        ledger: TokenLedger,
+        pool: BlockPool,
+        spans: Spans | None = None,
+        first_rounds: FirstRounds | None = None,
     ) -> None:
-        """Counts from zero; ``spans`` is told of every round and every end."""
-        self._spans = spans
+        """Counts from zero; ``spans`` is told of every round and every end, ``first_rounds`` of every draft."""
+        self._spans, self._first_rounds, self._generation = spans, first_rounds, 0
         self._left: list[tuple[Request, str]] = []
         self._metrics = metrics
         self._ledger = ledger
@@ -91,10 +97,13 @@ class Meter:
         self._cached.set(idle)
         metrics.drafter_attached.set(generation > 0)
         metrics.attachment_generation.set(generation)
+        self._generation = generation
         self._tokens()
 
     def _speculation(self, entry: RoundEntry, commit: Commit) -> None:
         metrics = self._metrics
+        if self._first_rounds is not None:
+            self._first_rounds.note(self._generation, entry.drafted, entry.accepted)
         metrics.spec_decode_num_drafts.inc(entry.requests)
         metrics.spec_decode_num_draft_tokens.inc(entry.drafted)
         # Counts as requests were told them: drafts beyond the end of a request matched, but were not committed.

@@ -108,6 +108,12 @@ def test_weights_of_eight_bits_are_served_by_the_drafter_and_planned_by_the_targ
     assert (spec.drafter.weights, spec.target.drafter_weights) == ("int8", "int8")
 
 
+def test_a_layout_is_told_to_both_sides(tmp_path: Path) -> None:
+    spec = pair_spec(load("--drafter-sample-from-anchor", "false"), 0, "paceline_pair", tmp_path)
+    assert spec.drafter is not None
+    assert (spec.drafter.sample_from_anchor, spec.target.drafter_sample_from_anchor) == ("false", "false")
+
+
 def test_without_a_host_a_pair_is_reached_by_sockets_of_its_own_folder(tmp_path: Path) -> None:
     settings = load("--base-port", "7000")
     target = derived.target_settings(settings, 1, tmp_path, "cpu")

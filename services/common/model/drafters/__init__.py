@@ -36,6 +36,10 @@ from services.common.model.stack import Stack
 from services.common.model.weights.weights import Shapes
 
 AnySpec = TypeVar("AnySpec", bound=AnyDrafterSpec)
+LAYOUTS: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False}
+"""Words of settings for what the anchor's row does: auto is as the file says."""
+ANCHORED = ("dflash", "dspark")
+"""Kinds of which there are two layouts: the anchor's row predicts, or it does not."""
 SKIPPED = ("t2d", "verifier_")
 """Beginnings of names of tensors that are for training alone."""
 
@@ -121,8 +125,8 @@ def chain_kind(spec: ChainSpec) -> ChainKind:
     return cast(ChainKind, KINDS[spec.kind])
 
 
-def read_any_spec(folder: Path) -> AnyDrafterSpec:
-    """Return the spec of a folder's drafter.
+def read_any_spec(folder: Path, anchored: bool | None = None) -> AnyDrafterSpec:
+    """Return the spec of a folder's drafter; `anchored` says whether the anchor's row predicts, whatever the file says.
 
     Raises:
         ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
@@ -137,28 +141,38 @@ def read_any_spec(folder: Path) -> AnyDrafterSpec:
         told = f"{name!r} is not supported, only {sorted(KINDS)}"
         raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")
     spec = KINDS[name].read_spec(fields)
-    return replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
+    spec = replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
+    return spec if anchored is None else _anchored(spec, anchored, folder)
 
 
-def read_drafter_spec(folder: Path) -> DrafterSpec:
+def _anchored(spec: AnyDrafterSpec, anchored: bool, folder: Path) -> DrafterSpec:
+    if not isinstance(spec, DrafterSpec) or (anchored and spec.kind not in ANCHORED):
+        told = f"sample_from_anchor cannot be said of {spec.kind}, only of {' and '.join(ANCHORED)}: take auto"
+        raise ModelError(f"{folder / CONFIG_FILE}: {told}")
+    return replace(spec, anchor_predicts=anchored)
+
+
+def read_drafter_spec(folder: Path, anchored: bool | None = None) -> DrafterSpec:
     """Return that of a drafter that fills blocks.
 
     Raises:
         ModelError: as `read_any_spec`, or it makes chains.
     """
-    spec = read_any_spec(folder)
+    spec = read_any_spec(folder, anchored)
     if not isinstance(spec, DrafterSpec):
         raise ModelError(f"{folder / CONFIG_FILE}: {spec.kind} makes chains, where a drafter of blocks is expected")
     return spec
 
 
-def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, IntegerSource]:
+def open_drafter(
+    folder: Path, device: torch.device, random_weights: bool, anchored: bool | None = None
+) -> tuple[DrafterSpec, IntegerSource]:
     """Return the spec of a drafter that fills blocks, and its tensors.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
-    return open_tensors(folder, read_drafter_spec(folder), device, random_weights)
+    return open_tensors(folder, read_drafter_spec(folder, anchored), device, random_weights)
 
 
 def open_tensors(

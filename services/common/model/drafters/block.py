@@ -135,8 +135,11 @@ def load_block(
     device: torch.device | str = "cpu",
     random_weights: bool = False,
     int8: bool = False,
+    anchored: bool | None = None,
 ) -> DraftBlock:
     """Read the drafter's half of a drafter checkpoint; with `int8` its products are by weights of eight bits.
+
+    `anchored` is as `read_any_spec` has it.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
@@ -144,7 +147,7 @@ def load_block(
     where = torch.device(device)
     if where.type == "cuda":
         keep_order()
-    spec, checkpoint = open_drafter(resolve_folder(path), where, random_weights)
+    spec, checkpoint = open_drafter(resolve_folder(path), where, random_weights, anchored)
     layers = []
     for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
         read = read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where)

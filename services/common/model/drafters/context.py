@@ -139,26 +139,32 @@ class _HostContext(nn.Module):
         reference.store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
 
 
-def open_context(path: str | Path, target: Target, random_weights: bool = False) -> DraftContext:
+def open_context(
+    path: str | Path, target: Target, random_weights: bool = False, anchored: bool | None = None
+) -> DraftContext:
     """Read the target's half of any drafter checkpoint, and check that it was made for this target.
+
+    `anchored` is as `read_any_spec` has it.
 
     Raises:
         ModelError: the checkpoint is damaged, or belongs to another target.
     """
-    spec = read_any_spec(resolve_folder(path))
+    spec = read_any_spec(resolve_folder(path), anchored)
     if isinstance(spec, ChainSpec):
         return load_chain_context(path, spec, target, random_weights)
-    return load_context(path, target, random_weights)
+    return load_context(path, target, random_weights, anchored)
 
 
-def load_context(path: str | Path, target: Target, random_weights: bool = False) -> BlockContext:
+def load_context(
+    path: str | Path, target: Target, random_weights: bool = False, anchored: bool | None = None
+) -> BlockContext:
     """Read the target's half of a drafter checkpoint and check that it was made for this target.
 
     Raises:
         ModelError: the checkpoint is damaged, or belongs to another target.
     """
     folder = resolve_folder(path)
-    spec, checkpoint = open_drafter(folder, target.device, random_weights)
+    spec, checkpoint = open_drafter(folder, target.device, random_weights, anchored)
     check_pair(folder, spec, target.spec)
     positions = target.spec.max_positions
     if spec.max_positions < positions:

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.common.model import ModelError
+from services.common.model import ModelError, load_block, load_target
 from services.common.model.drafters import read_drafter_spec
+from services.common.model.drafters.context import open_context
 from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair
 from tests.unit.common.model.plain_kinds import PLAIN
@@ -68,6 +69,21 @@ def test_without_a_word_the_anchor_does_not_predict(tmp_path: Path) -> None:
     for drafts, features, anchor in zip(served.propose(), served.features, ANCHORS, strict=True):
         hidden = plain.hidden(features, anchor, served.target.embed_VD, SHAPE.block_size)
         assert drafts == plain.drafts(hidden[1:], anchor, served.target.lm_head_VD)
+
+
+def test_a_setting_says_what_a_file_does_not(tmp_path: Path) -> None:
+    """Both halves have the layout that is asked for."""
+    pair = made(tmp_path / "own", "dspark")
+    theirs, target = rewritten(pair, tmp_path / "theirs", "dspark"), load_target(pair.target)
+    for anchored, drafts in ((None, SHAPE.block_size - 1), (True, SHAPE.block_size), (False, SHAPE.block_size - 1)):
+        block, context = (
+            load_block(theirs.drafter, anchored=anchored),
+            open_context(theirs.drafter, target, False, anchored),
+        )
+        assert block.spec.most_drafts == drafts
+        assert context.most_rows == 1 + drafts
+    with pytest.raises(ModelError, match="sample_from_anchor cannot be said of dflash2, only of dflash and dspark"):
+        read_drafter_spec(made(tmp_path / "other", "dflash2").drafter, anchored=True)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
