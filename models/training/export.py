@@ -72,6 +72,18 @@ def drafter_config(shape: Shape, short_sizes: Sequence[int] = ()) -> dict[str, o
     }
 
 
+def chain_config(shape: Shape) -> dict[str, object]:
+    """Describe an EAGLE-3 drafter in DeepSpec's fields."""
+    return {
+        "architectures": ["Qwen3Eagle3Model"],
+        **_common(shape),
+        "num_hidden_layers": 1,
+        "num_target_layers": shape.num_layers,
+        "target_layer_ids": list(shape.target_layer_ids),
+        "tie_word_embeddings": False,
+    }
+
+
 def generation_config(shape: Shape) -> dict[str, object]:
     """Name the token that ends a text; decoding is greedy unless asked otherwise."""
     return {"eos_token_id": shape.eos_token_id, "pad_token_id": shape.eos_token_id, "do_sample": False}

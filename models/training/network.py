@@ -51,16 +51,20 @@ class FeedForward(nn.Module):
 
 
 class Projections(nn.Module):
-    """The attention weights; how rows meet is the caller's business. `lines` are the outputs of a head of queries."""
+    """The attention weights; how rows meet is the caller's business. `lines` are the outputs of a head of queries.
 
-    def __init__(self, shape: Shape, lines: int = 1) -> None:
+    Rows are as wide as the model, or `inputs` times as wide.
+    """
+
+    def __init__(self, shape: Shape, lines: int = 1, inputs: int = 1) -> None:
         super().__init__()
+        width = inputs * shape.hidden_size
         self.head_dim = shape.head_dim
         self.groups = shape.num_heads // shape.num_kv_heads
         queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(shape.hidden_size, lines * queries, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, keys, bias=False)
+        self.q_proj = nn.Linear(width, lines * queries, bias=False)
+        self.k_proj = nn.Linear(width, keys, bias=False)
+        self.v_proj = nn.Linear(width, keys, bias=False)
         self.o_proj = nn.Linear(queries, shape.hidden_size, bias=False)
         self.q_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps, shape.norm_offset)
         self.k_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps, shape.norm_offset)

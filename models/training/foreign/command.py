@@ -8,13 +8,14 @@ from pathlib import Path
 import torch
 
 from models.training.foreign.card import Card
+from models.training.foreign.chain_learning import ChainLearner
 from models.training.foreign.conversation import ChatFormat, read_format
 from models.training.foreign.corpus import Conversations, CorpusOptions, write_corpus
 from models.training.foreign.folders import begin, form_of, open_learner
 from models.training.foreign.frozen import FrozenTarget, load_frozen
 from models.training.foreign.heldout import NEW_TOKENS, measure, read_prompts, table, write_answers
 from models.training.foreign.kinds import KINDS, Form
-from models.training.foreign.learning import Learner, LearningOptions, learn
+from models.training.foreign.learning import Learner, LearningOptions, Reader, learn
 from models.training.foreign.packing import Pattern, pack
 from models.training.foreign.publish import publish, shape_for
 from models.training.foreign.replay import Answer
@@ -22,6 +23,7 @@ from models.training.settings import MODELS
 from services.common.model.files.checkpoint import resolve_folder
 
 HELD_OUT = MODELS / "smollm2-dflash" / "heldout_prompts.json"
+EAGLE3, CHAIN_TAPS = "eagle3", 3
 DRAFTS = 7
 """Of the rounds that are replayed."""
 
@@ -38,6 +40,7 @@ def main(arguments: list[str]) -> None:
     compiled = options.device.startswith("cuda") and not options.eager
     torch.set_float32_matmul_precision("high")
     target, chat = load_frozen(options.target, options.device, compiled), read_format(resolve_folder(options.target))
+    learner: Reader
     if options.measure:
         learner = open_learner(options.measure, target, LearningOptions(0.0))
     else:
@@ -56,7 +59,9 @@ def main(arguments: list[str]) -> None:
     )
 
 
-def _learner(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace, compiled: bool) -> Learner:
+def _learner(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace, compiled: bool) -> Reader:
+    if options.kind == EAGLE3:
+        return _chain_learner(target, options, compiled)
     mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
     shape = shape_for(target, options.layers, options.block_size, mask, options.taps)
     if options.start:
@@ -65,15 +70,25 @@ def _learner(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace
         mask, taps, size = same
         shape = replace(shape, mask_token_id=mask, target_layer_ids=taps, block_size=size)
     sizes = tuple((min(size, shape.block_size), count) for size, count in options.blocks)
-    how = LearningOptions(
-        options.train_seconds, options.steps, options.rows, Pattern(sizes), temperature=options.temperature,
-        muon_lr=options.rate, pairs_from=options.pairs_from, report_seconds=options.report_seconds, seed=options.seed,
-        compiled=compiled,
-    )  # fmt: skip
+    how = replace(_how(options, compiled), pattern=Pattern(sizes), pairs_from=options.pairs_from)
     learner = Learner(target, shape, how, Form(options.kind, options.rank))
     if options.start:
         begin(learner, options.start)
     return learner
+
+
+def _chain_learner(target: FrozenTarget, options: argparse.Namespace, compiled: bool) -> ChainLearner:
+    if options.start:
+        raise ValueError("--start begins with a drafter of blocks; a chain begins anew")
+    shape = shape_for(target, 1, options.block_size, 0, options.taps or CHAIN_TAPS)
+    return ChainLearner(target, shape, _how(options, compiled))
+
+
+def _how(options: argparse.Namespace, compiled: bool) -> LearningOptions:
+    return LearningOptions(
+        options.train_seconds, options.steps, options.rows, temperature=options.temperature, muon_lr=options.rate,
+        report_seconds=options.report_seconds, seed=options.seed, compiled=compiled,
+    )  # fmt: skip
 
 
 class Run:
@@ -81,7 +96,7 @@ class Run:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: Reader,
         chat: ChatFormat,
         answers: dict[float, list[Answer]],
         options: argparse.Namespace,
@@ -128,7 +143,7 @@ class Run:
             self._measure("the beginning", self._learner)
         return 1.5 * (time.monotonic() - began) + 5.0
 
-    def _measure(self, name: str, learner: Learner) -> None:
+    def _measure(self, name: str, learner: Reader) -> None:
         with torch.compiler.set_stance("force_eager"):
             lines = measure(learner, self._answers, self._options.drafts)
         self.card.taus[name] = lines
@@ -188,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m models.training drafter", description=main.__doc__)
     add = parser.add_argument
     add("--target", required=True, help="folder or GGUF file of a dense Llama or Qwen model with a chat template")
-    add("--kind", choices=sorted(KINDS), default="dflash")
+    add("--kind", choices=sorted((*KINDS, EAGLE3)), default="dflash")
     add(
         "--rank",
         type=int,

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
+from models.training.foreign.chain_learning import ChainLearner
 from models.training.foreign.conversation import ChatFormat
 from models.training.foreign.frozen import FrozenTarget
-from models.training.foreign.learning import Learner
+from models.training.foreign.learning import Learner, Reader
 from models.training.foreign.loops import first_repeats
 from models.training.foreign.replay import Answer, accepted_table, ask, hits_of, lookup_table, walk, walk_trees
 from models.training.foreign.writing import Writing, write
@@ -74,7 +75,7 @@ def write_answers(
     return answers
 
 
-def measure(learner: Learner, answers: dict[float, list[Answer]], drafts: int, by_kind: bool = True) -> list[Line]:
+def measure(learner: Reader, answers: dict[float, list[Answer]], drafts: int, by_kind: bool = True) -> list[Line]:
     """Return a line for each temperature and kind, and one for all kinds; without `by_kind` that one with tau alone."""
     lines = []
     for temperature, given in answers.items():
@@ -88,8 +89,11 @@ def measure(learner: Learner, answers: dict[float, list[Answer]], drafts: int, b
     return lines
 
 
-def _counts(learner: Learner, answers: list[Answer], index: int, drafts: int, whole: bool) -> dict[str, Count]:
+def _counts(learner: Reader, answers: list[Answer], index: int, drafts: int, whole: bool) -> dict[str, Count]:
     """Return rounds and tokens of an answer by field of a line."""
+    if isinstance(learner, ChainLearner):
+        return _counts_of_chain(learner, answers, index, drafts, whole)
+    assert isinstance(learner, Learner)
     answer = answers[index]
     start, end = answer.start, len(answer.ids)
     asked = ask(learner, answer, drafts + 1)
@@ -106,6 +110,22 @@ def _counts(learner: Learner, answers: list[Answer], index: int, drafts: int, wh
     for rows in (8, 16):
         size = min(rows, learner.shape.block_size)
         counts[f"nodes_{rows}"] = walk_trees(learner, answer, ask(learner, answer, size), rows - 1)
+    return counts
+
+
+def _counts_of_chain(
+    learner: ChainLearner, answers: list[Answer], index: int, drafts: int, whole: bool
+) -> dict[str, Count]:
+    """The same of a chain, which makes no trees."""
+    answer = answers[index]
+    ids, start, end = tuple(answer.ids), answer.start, len(answer.ids)
+    accepted = accepted_table(learner.hits(ids, start, drafts))
+    counts = {"tau": walk(accepted, start, end)}
+    if whole:
+        counts["cut"] = walk(accepted, start, max(start + 1, answer.end))
+        counts["lookup"] = walk(lookup_table(ids, start, end, drafts), start, end)
+        other = learner.features(tuple(answers[(index + 1) % len(answers)].ids))
+        counts["foreign_features"] = walk(accepted_table(learner.hits(ids, start, drafts, other)), start, end)
     return counts
 
 

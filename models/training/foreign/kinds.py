@@ -10,6 +10,7 @@ from models.training.drafter import Drafter
 from models.training.export import drafter_config
 from models.training.foreign.convolution import ConvLayer
 from models.training.foreign.pair_heads import ArgmaxPairs, Markov, Selector
+from models.training.foreign.trained import Trained
 from models.training.settings import Shape
 
 TAPS, GROUP, CANDIDATES = 2, 16, 16
@@ -28,7 +29,7 @@ class Form:
     group: int = GROUP
 
 
-class BlockDrafter(Drafter):
+class BlockDrafter(Drafter, Trained):
     """DFlash, with the head and the layers of a kind."""
 
     def __init__(self, shape: Shape, form: Form) -> None:
@@ -45,17 +46,9 @@ class BlockDrafter(Drafter):
         """What chooses tokens."""
         return self.pairs or ArgmaxPairs()
 
-    def published(self) -> dict[str, Tensor]:
-        """Return the tensors by the names of a checkpoint."""
-        return self.state_dict()
-
-    def load_published(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the tensors of a checkpoint."""
-        self.load_state_dict(dict(tensors))
-
     def config(self, sizes: Sequence[int]) -> dict[str, object]:
         """Return config.json; `sizes` are shorter blocks that it has seen."""
-        return drafter_config(self.shape, sizes)
+        return drafter_config(self.shape, [size for size in sizes if size < self.shape.block_size])
 
 
 class DFlash2(BlockDrafter):
@@ -76,7 +69,7 @@ class DFlash2(BlockDrafter):
 
     def config(self, sizes: Sequence[int]) -> dict[str, object]:
         """Name the kind and the sizes of its own tensors."""
-        config = drafter_config(self.shape, sizes)
+        config = drafter_config(self.shape, [size for size in sizes if size < self.shape.block_size])
         inner = config["dflash_config"]
         assert isinstance(inner, dict)
         inner |= {
@@ -112,7 +105,7 @@ class DSpark(BlockDrafter):
 
     def config(self, sizes: Sequence[int]) -> dict[str, object]:
         """Name the kind, and say that the anchor's row predicts nothing."""
-        return drafter_config(self.shape, sizes) | {
+        return drafter_config(self.shape, [size for size in sizes if size < self.shape.block_size]) | {
             "architectures": ["DSparkDraftModel"],
             "sample_from_anchor": False,
             "markov_rank": self.form.rank,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from models.training.foreign.kinds import BlockDrafter, Form, new_drafter
 from models.training.foreign.loss import Labels, decay, draft_loss, judge
 from models.training.foreign.packing import Blocks, Packed, Pattern, causal_bias, draw_blocks
 from models.training.foreign.pair_heads import Scored
+from models.training.foreign.trained import Trained
 from models.training.journal import Journal, compiled_at
 from models.training.network import Rotation, rotation_at
 from models.training.optimizer import Optimizer
@@ -50,33 +52,85 @@ class LearningOptions:
     compiled: bool = False
 
 
-class Learner:
+class Reader:
     """A drafter in training, and the scale of the target's features by channel [features] that it is trained with.
 
-    Features differ in size by hundreds, and training stalls without the scale; `fold` puts it into the drafter. With
+    Features differ in size by hundreds, and training stalls without the scale; `folded` puts it into the drafter. With
     `begun` the drafter has learnt already, of features as they are.
     """
 
     begun = False
 
     def __init__(
-        self, target: FrozenTarget, shape: Shape, options: LearningOptions, form: Form = Form("dflash")
+        self, target: FrozenTarget, shape: Shape, options: LearningOptions, make: Callable[[], Trained]
     ) -> None:
-        self.target, self.shape, self.options, self.form = target, shape, options, form
+        """`make` draws a drafter."""
+        self.target, self.shape, self.options, self._make = target, shape, options, make
         torch.manual_seed(options.seed)
-        self.drafter: BlockDrafter = new_drafter(shape, form).to(target.device)
-        self.drafter.norm.weight.data.copy_(target.weights.norm_D.float() + target.spec.norm_offset)
+        self.trained = make().to(target.device)
+        self.trained.norm.weight.data.copy_(target.weights.norm_D.float() + target.spec.norm_offset)
         self.progress = 0.0
         self._kept: dict[tuple[int, ...], Tensor] = {}
-        self.scale = torch.ones(self.drafter.fc.in_features, device=target.device)
+        self.scale = torch.ones(self.trained.fc.in_features, device=target.device)
         self.table = target.weights.lm_head_VD
+        self._judge = torch.compile(judge, dynamic=False) if options.compiled else judge
+
+    def loss(self, batch: Packed, generator: torch.Generator) -> Tensor:
+        """Return the loss over random places of a batch."""
+        raise NotImplementedError
+
+    def features(self, ids: tuple[int, ...]) -> Tensor:
+        """Return the target's features [tokens, features] of a text; they are kept."""
+        if ids not in self._kept:
+            self._kept[ids] = self.read(Packed.single(torch.tensor(ids, device=self.target.device)))[0][0]
+        return self._kept[ids]
+
+    def read(self, batch: Packed) -> tuple[Tensor, Tensor]:
+        """Return the target's features and final-normed rows."""
+        bias = causal_bias(batch, self.target.dtype)
+        return self.target.read(batch.ids.long(), batch.positions.long(), bias, self.shape.target_layer_ids)
+
+    @torch.no_grad()
+    def measure_scale(self, batches: list[Packed]) -> None:
+        """Set the scale to one over the root of the mean square of each channel."""
+        squares = torch.zeros_like(self.scale)
+        for batch in batches:
+            features = self.read(batch)[0].float()
+            real = (batch.owners > 0)[..., None]
+            squares += (features.square() * real).sum((0, 1)) / real.sum()
+        scale = (squares / len(batches)).clamp(min=1e-12).rsqrt()
+        self.trained.fc.weight.mul_(self.scale / scale if self.begun else 1.0)
+        self.scale = scale
+
+    @torch.no_grad()
+    def folded(self) -> Trained:
+        """Return a copy of the drafter that takes features as the target gives them, rounded as it is published."""
+        drafter = self._make().to(self.target.device)
+        drafter.load_state_dict(self.trained.state_dict())
+        drafter.fc.weight.mul_(self.scale)
+        for weight in drafter.parameters():
+            weight.copy_(weight.bfloat16().float())
+        return drafter.requires_grad_(False).eval()
+
+
+class Learner(Reader):
+    """A drafter of blocks in training."""
+
+    def __init__(
+        self, target: FrozenTarget, shape: Shape, options: LearningOptions, form: Form = Form("dflash")
+    ) -> None:
+        super().__init__(target, shape, options, partial(new_drafter, shape, form))
         # Rows of anchors have no label.
         self._labelled = options.pattern.numbers(target.device)[1].nonzero()[:, 0]
         self._layer: Callable[..., Tensor] = _layer_rows
-        self._judge = judge
         if options.compiled:
             self._layer = torch.compile(_layer_rows, dynamic=False)
-            self._judge = torch.compile(judge, dynamic=False)
+
+    @property
+    def drafter(self) -> BlockDrafter:
+        """What is trained."""
+        assert isinstance(self.trained, BlockDrafter)
+        return self.trained
 
     def drafted(self, features: Tensor, batch: Packed, ids: Tensor, blocks: Blocks) -> Tensor:
         """Return the final-normed rows [batch, drafted, hidden] of blocks of tokens and masks `ids`."""
@@ -125,46 +179,13 @@ class Learner:
         some = Scored(scored.rows[which], scored.table, scored.before[which])
         return pairs.loss(some, Labels(*(value[which] for value in labels)), options.temperature)
 
-    def features(self, ids: tuple[int, ...]) -> Tensor:
-        """Return the target's features [tokens, features] of a text; they are kept."""
-        if ids not in self._kept:
-            self._kept[ids] = self.read(Packed.single(torch.tensor(ids, device=self.target.device)))[0][0]
-        return self._kept[ids]
 
-    def read(self, batch: Packed) -> tuple[Tensor, Tensor]:
-        """Return the target's features and final-normed rows."""
-        bias = causal_bias(batch, self.target.dtype)
-        return self.target.read(batch.ids.long(), batch.positions.long(), bias, self.shape.target_layer_ids)
-
-    @torch.no_grad()
-    def measure_scale(self, batches: list[Packed]) -> None:
-        """Set the scale to one over the root of the mean square of each channel."""
-        squares = torch.zeros_like(self.scale)
-        for batch in batches:
-            features = self.read(batch)[0].float()
-            real = (batch.owners > 0)[..., None]
-            squares += (features.square() * real).sum((0, 1)) / real.sum()
-        scale = (squares / len(batches)).clamp(min=1e-12).rsqrt()
-        self.drafter.fc.weight.mul_(self.scale / scale if self.begun else 1.0)
-        self.scale = scale
-
-    @torch.no_grad()
-    def folded(self) -> BlockDrafter:
-        """Return a copy of the drafter that takes features as the target gives them, rounded as it is published."""
-        drafter = new_drafter(self.shape, self.form).to(self.target.device)
-        drafter.load_state_dict(self.drafter.state_dict())
-        drafter.fc.weight.mul_(self.scale)
-        for weight in drafter.parameters():
-            weight.copy_(weight.bfloat16().float())
-        return drafter.requires_grad_(False).eval()
-
-
-def learn(learner: Learner, packed: Packed, report: Callable[[int, float], None]) -> int:
+def learn(learner: Reader, packed: Packed, report: Callable[[int, float], None]) -> int:
     """Train until the budget is spent and return the steps made; now and then `report` is given steps and seconds."""
     options, device, begun = learner.options, str(learner.target.device), time.monotonic()
     batches = _batches(packed, options)
     learner.measure_scale([next(batches) for _ in range(RMS_BATCHES)])
-    optimizer = Optimizer(learner.drafter, options.muon_lr, options.adam_lr, options.clip)
+    optimizer = Optimizer(learner.trained, options.muon_lr, options.adam_lr, options.clip)
     generator = torch.Generator(device).manual_seed(options.seed)
     journal, step, progress = Journal("drafter"), 0, 0.0
     started = told = time.monotonic()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.training.export import write_manifest
 from models.training.foreign.frozen import FrozenTarget
-from models.training.foreign.kinds import BlockDrafter
+from models.training.foreign.trained import Trained
 from models.training.settings import Shape
 from services.common.model.drafters.reading import default_layer_ids
 from services.common.model.spec import Beside
@@ -37,20 +37,21 @@ def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id:
         rope_theta=attention.rope.theta,
         draft_layers=layers,
         block_size=block_size,
-        target_layer_ids=default_layer_ids(len(spec.layers), taps or layers),
+        # A shallow target has fewer than are asked for.
+        target_layer_ids=tuple(dict.fromkeys(default_layer_ids(len(spec.layers), taps or layers))),
         eos_token_id=spec.eos_token_ids[0] if spec.eos_token_ids else 0,
         mask_token_id=mask_token_id,
     )
 
 
-def publish(drafter: BlockDrafter, folder: Path, sizes: Sequence[int] = ()) -> None:
+def publish(drafter: Trained, folder: Path, sizes: Sequence[int] = ()) -> None:
     """Write a drafter that takes features as the target gives them; `sizes` are of blocks that it has seen."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
     tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.published().items()}
     save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
-    config = drafter.config([size for size in sizes if size < drafter.shape.block_size])
+    config = drafter.config(sizes)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     write_manifest(folder)
 
