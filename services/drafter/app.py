@@ -119,6 +119,6 @@ class DrafterApp:
     def _open(self, offer: AttachOffer) -> Attachment:
         proposer: Proposer | None = self._service.proposer
         assert proposer is not None, "attached before the proposer was loaded"
-        attachment = open_attachment(offer, proposer, self._device)
+        attachment = open_attachment(offer, proposer, self._device, self._settings.compile_threads)
         attachment.serve(self._service.drafted, self._settings.core)
         return attachment

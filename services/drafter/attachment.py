@@ -111,8 +111,10 @@ class Attachment:
         return self._pacer
 
 
-def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device) -> Attachment:
+def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device, threads: int = 1) -> Attachment:
     """Maps the arena, checks it against the offer and this drafter, and captures every step; takes seconds.
+
+    With more than one of `threads` kernels are compiled before they are captured.
 
     Raises:
         PacelineError: ATTACH_REFUSED with the reason; nothing stays mapped.
@@ -124,7 +126,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         shared = check_arena(mapped.arena, offer, proposer)
         handoff = build_handoff(offer, mapped, shared)
         pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
-        pacer.warm_up(offer.buckets, offer.widths)
+        pacer.warm_up(offer.buckets, offer.widths, threads)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
+from services.common.kernels.ahead import compile_steps
 from services.common.kernels.write_mailbox import write_mailbox
 from services.common.serving.progress import STEPS, Progress
 from services.drafter.arena_view import ArenaView
@@ -42,16 +43,25 @@ class DraftRunner:
         return self._graphs.cost
 
     @torch.inference_mode()
-    def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
-        """Captures every step, largest first, and runs it once, so that the first round is as quick as any."""
+    def warm_up(self, buckets: Sequence[int], widths: Sequence[int], threads: int = 1) -> None:
+        """Captures every step, largest first, and runs it once, so that the first round is as quick as any.
+
+        With more than one of `threads` kernels are compiled before.
+        """
         tensors = [*self._shared.tensors(), self._stamp_2]
-        progress = Progress(STEPS, len(widths) * len(buckets))
-        for width in sorted(widths, reverse=True):
-            for bucket in sorted(buckets, reverse=True):
-                step = partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, bucket, width)
-                self._graphs.capture((bucket, width), step, tensors)
-                self._graphs.replay((bucket, width))
-                progress.add()
+        shapes = [(b, w) for w in sorted(widths, reverse=True) for b in sorted(buckets, reverse=True)]
+        steps = {
+            shape: partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, *shape)
+            for shape in shapes
+        }
+        if threads > 1 and self._graphs.compiles:
+            with self._graphs.aside():
+                compile_steps(steps.values(), threads)
+        progress = Progress(STEPS, len(steps))
+        for shape, step in steps.items():
+            self._graphs.capture(shape, step, tensors)
+            self._graphs.replay(shape)
+            progress.add()
         self._graphs.settle()
         self._stamp_2[0].fill_(0)
 

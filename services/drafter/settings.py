@@ -36,6 +36,8 @@ class DrafterSettings:
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
     """Core that drafting stays on; -1 leaves it to the system."""
+    compile_threads: int = 1
+    """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
     short_blocks: bool = False
     """Runs blocks of the round's width instead of the trained size: only for checkpoints trained for it."""
     # Drafts
@@ -97,6 +99,7 @@ class DrafterSettings:
             ("pace_timeout_s", self.pace_timeout_s > 0, "must be positive"),
             ("core", self.core >= -1, "must be a core's number, or -1 for any"),
             ("threads", self.threads >= 0, "must be 0 or more"),
+            ("compile_threads", self.compile_threads >= 1, "must be 1 or more"),
         ):
             if not right:
                 raise ValueError(f"{name} {rule}")

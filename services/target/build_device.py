@@ -116,7 +116,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     numerics = _numerics(settings, model)
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
-    micros = runner.warm_up(check)
+    micros = runner.warm_up(check, settings.compile_threads)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros, runner)
     pool = BlockPool(budget.blocks, settings.block_size)

@@ -91,6 +91,8 @@ class TargetSettings:
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
+    compile_threads: int = 1
+    """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
     eager: bool = False
     """Runs every step without a CUDA graph."""
     exact: str = "fallback"
@@ -225,6 +227,7 @@ class TargetSettings:
         # There the order of a sum follows the number of rows, and eight bits show it.
         _require(on_gpu or self.dtype != "bfloat16", "dtype", "bfloat16 is not exact on a CPU: take float32")
         _require(not (on_gpu and self.nodes), "nodes", "trees of drafts have no kernels for a GPU yet")
+        _require(self.compile_threads >= 1, "compile_threads", "must be 1 or more")
         _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
         _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")
         _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")

@@ -5,7 +5,8 @@ whose tensors have moved or changed shape counts as a recapture, so that invaria
 """
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -77,6 +78,24 @@ class StepGraphs:
         self._captured[key] = _Captured(step, tuple(tensors), _signature(tensors), graph)
         self._counters = replace(self._counters, captures=self._counters.captures + 1)
 
+    @property
+    def compiles(self) -> bool:
+        """Whether kernels are compiled for what is captured."""
+        return self._device.type == "cuda" and not self._eager
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Runs the block on the stream of all captures, and waits for it; only on a GPU.
+
+        Libraries keep a workspace for every stream that they meet, so what is not recorded yet uses the same one.
+        """
+        stream = _side_stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            yield
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        torch.cuda.synchronize(self._device)
+
     def renew(self, key: Hashable) -> None:
         """Record a captured step again, for what it calls has changed; only before the first request.
 
@@ -112,14 +131,9 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
-        # Libraries keep a workspace for every stream that they meet, so all captures use one stream, warm or recorded.
-        stream = _side_stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        with self.aside():
             peak_bytes = _warmed_up(step, self._device)
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        torch.cuda.synchronize(self._device)
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), _side_stream(self._device)
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             if not self._captured:
                 # A pool that grows tensor by tensor falls into pieces that fit no other tensor. Large steps come first.

@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from services.common.kernels import nvrtc
+from services.common.kernels import ahead, nvrtc
 from services.common.kernels.cuda import Source
 
 _HOPPER = (9, 0)
@@ -99,12 +99,24 @@ class CudaProgram:
             CompileError: the compiler refuses it.
             DriverError: the GPU refuses it.
         """
+        self._name, self._threads, self._shared_bytes = name, threads, shared_bytes
+        self._module, self._function, self._image = c_void_p(), c_void_p(), b""
+        compiled = partial(_compiled, source, name)
+        self._coming = ahead.begun(self, compiled)
+        if self._coming is None:
+            self._load(compiled())
+
+    def finish(self) -> None:
+        """Wait for what is compiled ahead, and load it; raises what a program that is compiled at once raises."""
+        assert self._coming is not None, "it was compiled at once"
+        self._load(self._coming.result())
+
+    def _load(self, image: bytes) -> None:
         torch.cuda.current_stream()  # torch's context is the current one from here on
-        self._threads, self._shared_bytes = threads, shared_bytes
-        self._module, self._function, self._image = c_void_p(), c_void_p(), _compiled(source, name)
-        call("cuModuleLoadData", byref(self._module), c_char_p(self._image))
-        call("cuModuleGetFunction", byref(self._function), self._module, c_char_p(name.encode()))
-        call("cuFuncSetAttribute", self._function, c_int(_MAX_DYNAMIC_SHARED), c_int(shared_bytes))
+        self._image = image
+        call("cuModuleLoadData", byref(self._module), c_char_p(image))
+        call("cuModuleGetFunction", byref(self._function), self._module, c_char_p(self._name.encode()))
+        call("cuFuncSetAttribute", self._function, c_int(_MAX_DYNAMIC_SHARED), c_int(self._shared_bytes))
 
     def launch(self, grid: tuple[int, int], *arguments: Argument, early: bool = True) -> None:
         """Enqueue it on torch's stream; it may start while the kernel before it drains, if it is `early`.
@@ -112,6 +124,8 @@ class CudaProgram:
         Raises:
             DriverError: the driver refuses it.
         """
+        if not ahead.launches():
+            return
         held = [_held(argument) for argument in arguments]
         values = (c_void_p * len(held))(*(address for address, _ in held))
         attribute = LaunchAttribute(id=STREAM_SERIALIZATION)

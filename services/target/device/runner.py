@@ -78,13 +78,15 @@ class Runner:
         return self.steps.graphs.cost
 
     @torch.inference_mode()
-    def warm_up(self, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
+    def warm_up(self, check: ExactCheck | None = None, threads: int = 1) -> dict[tuple[int, int], int]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds.
+
+        With more than one of `threads` kernels are compiled before they are captured.
 
         Raises:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
-        costs = warm_up(self.pool, self.steps, check)
+        costs = warm_up(self.pool, self.steps, check, threads)
         self.publish()
         return costs
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from services.common.device.graph import StepGraphs
+from services.common.kernels.ahead import compile_steps
 from services.common.pair.flag_wait import FlagWait
 from services.common.serving.progress import STEPS, Progress
 from services.target.device.context import Pool
@@ -40,6 +41,14 @@ class Steps:
             for bucket in settings.buckets
             for mode in MODES
         }
+
+    def compile_ahead(self, threads: int) -> None:
+        """Compiles in threads what all of them launch; captures then find it."""
+        if threads > 1 and self.graphs.compiles:
+            with self.graphs.aside():
+                runs = [step.run for step in self._prefill.values()]
+                runs += [step.run for step in self._first.values()]
+                compile_steps([*runs, *(step.run for step in self._verify.values())], threads)
 
     def capture(self) -> None:
         """Captures all of them, largest first, so that memory is claimed once."""

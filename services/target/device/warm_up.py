@@ -15,11 +15,12 @@ from services.target.device.steps import Steps, synchronise
 REPEATS = 3
 
 
-def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
+def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: int = 1) -> dict[tuple[int, int], int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
 
     Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
-    sequences of random tokens. Attention over a long context is missing; live rounds correct the table.
+    sequences of random tokens. Attention over a long context is missing; live rounds correct the table. With more than
+    one of `threads` kernels are compiled before.
 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
@@ -27,6 +28,7 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
     steps.round.set_rows((), pool.settings.pad_slot)
     if check is not None:
         check.recall()
+    steps.compile_ahead(threads)
     steps.capture()
     if check is not None:
         check.judge(CapturedSteps(pool, steps))

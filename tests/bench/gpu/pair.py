@@ -28,8 +28,8 @@ READY_S = 420.0
 class PairOptions:
     """How two processes are started; with `short_blocks` a draft's block is as wide as the round.
 
-    `drafter_weights` is the drafter's type of weights, which the target's memory plan has to know. `target` and
-    `drafter` are the modules that run.
+    `flags` are further ones of the target. `drafter_weights` is the drafter's type of weights, which the target's
+    memory plan has to know. `target` and `drafter` are the modules that run.
     """
 
     handoff: str = "auto"
@@ -37,6 +37,7 @@ class PairOptions:
     short_blocks: bool = False
     drafter_weights: str = "dtype"
     flags: tuple[str, ...] = ()
+    drafter_flags: tuple[str, ...] = ()
     target: str = "tests.bench.gpu.pinned"
     drafter: str = "services.drafter"
 
@@ -121,7 +122,7 @@ class ServedPair:
     def _drafter_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
         command = [options.drafter, "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
         command += ["--short-blocks", str(options.short_blocks).lower(), "--weights", options.drafter_weights]
-        return [*command, *self._common()]
+        return [*command, *self._common(), *options.drafter_flags]
 
     def _common(self) -> list[str]:
         settings = self.settings

@@ -3,11 +3,12 @@
 All kinds of kernel are given the same ends, and have the bits of all other products.
 """
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.launch import launch
@@ -118,7 +119,7 @@ def _program(tiling: CudaTiling) -> CudaProgram:
     return persistent_program(tiling) if isinstance(tiling, PersistentTiling) else skinny_program(tiling)
 
 
-@cache
+@kept
 def _usable(device: torch.device, tiling: CudaTiling) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     otherwise = f"products of up to {tiling.rows} rows do without CUDA C++"

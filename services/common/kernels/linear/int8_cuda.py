@@ -1,10 +1,11 @@
 """Products by weights of eight bits in CUDA C++ (`persistent/`), with the bits of those in Triton."""
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import Int8Weight
@@ -36,7 +37,7 @@ def multiply(
     launch(tiling, whole_TD, weight.whole_FD, (weight.scale_F, scale_T), ends, eps, offset)
 
 
-@cache
+@kept
 def _usable(device: torch.device, tiling: PersistentTiling) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     otherwise = f"products of eight bits in tiles of {tiling.rows} rows do without CUDA C++"

@@ -3,11 +3,10 @@
 One prepares blocks side by side; the other takes 64 columns of a head through its blocks, its state in registers.
 """
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.chunks.source import chain_program, prepare_program
@@ -75,7 +74,7 @@ def chain_rows(
     )  # fmt: skip
 
 
-@cache
+@kept
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernels were compiled for it; what is not compiled is logged."""
     otherwise = "chunks of recurrent layers go through the kernels in Triton"

@@ -1,7 +1,6 @@
 """The sources of a chunk's kernels in CUDA C++."""
 
-from functools import cache
-
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.gated_delta.rounds.source import product_source
@@ -35,7 +34,7 @@ def chain_bytes() -> int:
     return STAGES * _STAGE_BYTES + _BARRIERS_BYTES + _ALIGNMENT
 
 
-@cache
+@kept
 def prepare_program() -> CudaProgram:
     """Return the kernel, compiled once.
 
@@ -45,7 +44,7 @@ def prepare_program() -> CudaProgram:
     return CudaProgram(prepare_source(), "delta_prepare", _PREPARE_THREADS, prepare_bytes())
 
 
-@cache
+@kept
 def chain_program() -> CudaProgram:
     """Return the kernel, compiled once.
 

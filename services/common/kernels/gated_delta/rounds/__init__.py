@@ -3,11 +3,12 @@
 Bytes of a layer for B sequences: their states once, and once more where a block was completed; rows in L2.
 """
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
@@ -57,7 +58,7 @@ def round_rows(
     return program.launch((heads, batch), *read, k_dim**-0.5, eps)
 
 
-@cache
+@kept
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     of_one = (partial(program_of, number) for number in PROGRAMS)

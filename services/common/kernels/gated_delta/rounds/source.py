@@ -1,7 +1,6 @@
 """The source of a round's kernel in CUDA C++."""
 
-from functools import cache
-
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 
@@ -30,7 +29,7 @@ def memory_bytes(programs: int) -> int:
     return (2 if programs == 1 else 1) * _BLOCK_BYTES + _TAPS_BYTES
 
 
-@cache
+@kept
 def program_of(programs: int) -> CudaProgram:
     """Return the kernel, compiled once.
 

@@ -1,7 +1,6 @@
 """The source of a tiling's kernel in CUDA C++."""
 
-from functools import cache
-
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -17,7 +16,7 @@ def source_of(tiling: PersistentTiling) -> Source:
     return Source("linear/persistent/product.cu", sizes + instruction)
 
 
-@cache
+@kept
 def program_of(tiling: PersistentTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 

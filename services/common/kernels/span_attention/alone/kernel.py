@@ -1,10 +1,11 @@
 """The launch of the kernel for a row that is alone, and what it is made for."""
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.linear.kernel import engine_of
 from services.common.kernels.normed import Normed
@@ -52,7 +53,7 @@ def _shape(lines: int, kv_2NSHD: Tensor) -> Shape:
     return Shape(size, lines // size // kv_heads - 2, block)
 
 
-@cache
+@kept
 def _usable(device: torch.device, shape: Shape) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     otherwise = f"a row alone of {shape.group} heads a group goes through three kernels"

@@ -1,8 +1,8 @@
 """The source of what stands between the products of a row that is alone."""
 
-from functools import cache
 from typing import NamedTuple
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.span_attention.alone.cut import CTAS
@@ -31,7 +31,7 @@ def source_of(shape: Shape, ctas: int = CTAS) -> Source:
     return Source("span_attention/alone/attend.cu", sizes)
 
 
-@cache
+@kept
 def program_of(shape: Shape) -> CudaProgram:
     """Return the kernel, compiled once.
 

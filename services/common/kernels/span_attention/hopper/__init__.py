@@ -4,11 +4,12 @@ A multiprocessor has one CTA, which takes one item after another. TMA fetches ke
 tiles come as fast as memory gives them. The scores of a tile are computed while the one before it is weighed.
 """
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles
 from services.common.kernels.span_attention.hopper.launching import Own, Parts, launch_tiles
@@ -71,7 +72,7 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block:
     return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads)
 
 
-@cache
+@kept
 def _usable(device: torch.device, shape: Shape) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     otherwise = f"attention of heads of {shape.size} goes through Triton"

@@ -1,8 +1,8 @@
 """The source of attention in CUDA C++."""
 
-from functools import cache
 from typing import NamedTuple
 
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
@@ -94,7 +94,7 @@ def source_of(shape: Shape) -> Source:
     return Source(kernel, sizes + scores + values + weighed)
 
 
-@cache
+@kept
 def program_of(shape: Shape) -> CudaProgram:
     """Return the kernel, compiled once.
 

@@ -1,7 +1,6 @@
 """The source of the kernel for rounds of many sequences."""
 
-from functools import cache
-
+from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.gated_delta.rounds.source import product_source
@@ -31,7 +30,7 @@ def many_grid(batch: int, k_heads: int, heads: int) -> tuple[int, int]:
     return pairs, max(1, min(batch, _PROCESSORS // pairs))
 
 
-@cache
+@kept
 def many_program() -> CudaProgram:
     """Return the kernel, compiled once.
 

@@ -1,0 +1,126 @@
+"""Compiles in threads what steps will launch, before any of them is captured.
+
+Captures compile a kernel when they meet it, one after the other: that was most of a start without a cache. Here steps
+run once and launch nothing. What they would launch is compiled meanwhile by as many threads as there are.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_LOG = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+_Asked = ParamSpec("_Asked")
+
+
+class Program(Protocol):
+    """A kernel whose machine code is on its way."""
+
+    def finish(self) -> None:
+        """Wait for the code and load it. Raises what the compiler or the driver says."""
+        ...
+
+
+class _Pass:
+    """What is compiled while steps launch nothing."""
+
+    def __init__(self, threads: Executor, programs: list[Program]) -> None:
+        self.threads, self.programs = threads, programs
+
+
+class _Zeros(TorchFunctionMode):
+    """Fills memory that is asked for unwritten: no index that is read from it is out of bounds."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.zero_() if func in _UNWRITTEN else made
+
+
+_UNWRITTEN = (torch.empty, torch.empty_like, torch.Tensor.new_empty)
+_present: _Pass | None = None
+_answers: list[Callable[[], None]] = []
+
+
+def launches() -> bool:
+    """Whether kernels are launched now, and not only compiled."""
+    return _present is None
+
+
+def begun(program: Program, compiled: Callable[[], bytes]) -> "Future[bytes] | None":
+    """Return the code that a thread compiles for a program; None where kernels are launched, and so needed at once."""
+    if _present is None:
+        return None
+    _present.programs.append(program)
+    return _present.threads.submit(compiled)
+
+
+def kept(answer: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+    """Keep answers, as `functools.cache` does, until a program that was compiled ahead is refused."""
+    cached = cache(answer)
+    _answers.append(cached.cache_clear)
+    return cast("Callable[_Asked, _Answer]", cached)
+
+
+@contextmanager
+def compiled_ahead(threads: int) -> Iterator[None]:
+    """Compile what the block would launch, in so many threads, and launch none of it; wait for all at the end.
+
+    Operators of torch run as ever, and find zeros where kernels would have written. A kernel that is refused is met
+    again when it is captured, as without this.
+    """
+    global _present
+    from triton.runtime import _async_compile
+    from triton.runtime.jit import JITFunction
+
+    run, programs = JITFunction.run, list[Program]()
+
+    def compiled(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        return run(kernel, *args, grid=grid, warmup=True, **named)
+
+    with ThreadPoolExecutor(threads, "compile") as pool:
+        try:
+            with _async_compile.AsyncCompileMode(pool), _Zeros():
+                _present, JITFunction.run = _Pass(pool, programs), compiled
+                try:
+                    yield
+                finally:
+                    _present, JITFunction.run = None, run
+        finally:
+            # Where a kernel of Triton was refused, its mode does not end by itself.
+            _async_compile.active_mode.set(None)
+            _finish(programs)
+
+
+def _finish(programs: list[Program]) -> None:
+    refused = 0
+    for program in programs:
+        try:
+            program.finish()
+        except (RuntimeError, ImportError, OSError) as error:
+            refused += 1
+            _LOG.warning("a program that was compiled ahead is refused: %s", error)
+    if refused:
+        for forget in _answers:
+            forget()
+
+
+def compile_steps(steps: Iterable[Callable[[], object]], threads: int) -> None:
+    """Compile what steps launch. A start without it is slow and as right, so no error of it ends a start."""
+    start, count = time.perf_counter(), 0
+    try:
+        with compiled_ahead(threads):
+            for step in steps:
+                step()
+                count += 1
+    except Exception:
+        _LOG.exception("kernels are compiled when they are captured")
+    _LOG.info("compiled ahead", extra={"steps": count, "seconds": round(time.perf_counter() - start, 3)})
