@@ -24,7 +24,6 @@ from services.common.kernels.span_attention import merge, placement
 from services.common.kernels.span_attention import program as attention
 from services.common.kernels.store_context import kernel as store_context
 from services.common.kernels.store_qkv import kernel as store_qkv
-from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.wait_flag import kernel as wait_flag
 from services.common.kernels.wait_masks import kernel as wait_masks
@@ -132,24 +131,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             (True, False, False, 2048, 16),
             (True, False, True, 2048, 16),
         )
-    ),
-    *(
-        (
-            project_qkv.project_kernel,
-            {
-                "ROWS": 16,
-                "SIZE": 128,
-                "QUERIES": 8,
-                "KV_HEADS": 2,
-                "DEPTH": 128,
-                "EVEN": True,
-                "PDL": True,
-                **({"norm_ptr": None} if "weight_ptr" in flags else {}),
-                **{name: value for name, value in flags.items() if name != "weight_ptr"},
-            },
-            {},
-        )
-        for flags in HEAD_FLAGS
     ),
     *(
         (

@@ -9,7 +9,6 @@ from services.common.kernels.linear import Normed
 from services.common.kernels.rope import Frequencies, RotationTable
 from services.common.kernels.span_attention import Mask, kernel, plan_span
 from services.common.kernels.span_attention.cut import Cut
-from services.common.kernels.store_qkv import fused as fused_kernel
 from services.common.kernels.store_qkv import kernel as store_kernel
 from tests.kernels.gpu.devices import DEVICE, DTYPES, randn
 
@@ -65,8 +64,8 @@ def test_a_projection_stores_codes_where_heads_are_stored_by_the_product() -> No
     codes = torch.zeros((2, 10, 4, kv_heads, size), dtype=torch.int8, device=DEVICE)
     exponents = torch.zeros(codes.shape[:-1], dtype=torch.int8, device=DEVICE)
     kv = torch.zeros(codes.shape, device=DEVICE)
-    q = fused_kernel.project_qkv(Normed(x), weight, None, rotation, codes, slots, EPS, None, 0.0, exponents)
-    plain = fused_kernel.project_qkv(Normed(x), weight, None, rotation, kv, slots, EPS)
+    q = store_kernel.project_qkv(Normed(x), weight, None, rotation, codes, slots, EPS, None, 0.0, exponents)
+    plain = store_kernel.project_qkv(Normed(x), weight, None, rotation, kv, slots, EPS)
     torch.testing.assert_close(q, plain)
     got = widened(codes.cpu(), exponents.cpu(), torch.float32).flatten(1, 2)[:, :rows]
     top = kv.cpu().flatten(1, 2)[:, :rows].abs().amax(-1, keepdim=True)

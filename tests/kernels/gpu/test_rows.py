@@ -13,7 +13,6 @@ from services.common.kernels.rope import kernel as rope_kernel
 from services.common.kernels.span_attention import placement, plan_span
 from services.common.kernels.store_context import kernel as context_kernel
 from services.common.kernels.store_context import reference as context_reference
-from services.common.kernels.store_qkv import fused as fused_kernel
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from services.common.kernels.swiglu import kernel as swiglu_kernel
@@ -136,7 +135,7 @@ def test_project_qkv(rows: int, divided: bool, biased: bool, has_norm: bool, off
     slots = torch.arange(rows, device=DEVICE) * 3 % 40
     kv = randn(2, 10, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
-    q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS, bias, offset)
+    q = store_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS, bias, offset)
     close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS, bias, offset))
     close(kv, expected_kv)
 

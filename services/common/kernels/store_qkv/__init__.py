@@ -36,9 +36,9 @@ def project_qkv(
         exponents_2NSH: with them K/V are codes (`kv_codes`).
     """
     if on_kernel(normed.rows_TD):
-        from services.common.kernels.store_qkv import fused
+        from services.common.kernels.store_qkv import kernel
 
-        project = fused.project_qkv
+        project = kernel.project_qkv
     else:
         project = reference.project_qkv
     return project(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH)

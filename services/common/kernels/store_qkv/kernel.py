@@ -10,11 +10,29 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.kv_codes.kernel import store_halves, store_heads
-from services.common.kernels.normed import Normed
+from services.common.kernels.linear import Normed, linear
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads
 from services.common.kernels.sums import root_scale
+
+
+def project_qkv(
+    normed: Normed,
+    qkv_FD: Weight,
+    norm_HD: Tensor | None,
+    rotation: Rotation,
+    kv_2NSHD: Tensor,
+    slots_T: Tensor,
+    eps: float,
+    bias_F: Tensor | None = None,
+    offset: float = 0.0,
+    exponents_2NSH: Tensor | None = None,
+) -> Tensor:
+    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
+    return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width, exponents_2NSH)
 
 
 def store_qkv(
