@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from services.common.kernels import ahead, cuda, cuda_program
 from services.common.kernels.ahead import compile_steps, compiled_ahead, kept
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.nvrtc import CompileError
+from services.common.kernels.wait_flag import kernel as wait_flag
 
 WAIT_S = 30.0
 
@@ -71,6 +73,17 @@ def test_kernels_of_triton_are_compiled_and_not_launched(monkeypatch: pytest.Mon
         kernel[(1,)](7)
     kernel[(1,)](8)
     assert asked == [((7,), True), ((8,), False)]
+
+
+def test_a_wait_for_a_flag_asks_nothing_of_a_kernel_that_is_not_there_yet(driver: list[str]) -> None:
+    waiting = MagicMock()
+    waiting.__getitem__.return_value.return_value.function = 42
+    with patch.object(wait_flag, "_wait_kernel", waiting), patch.object(wait_flag, "INTERPRETED", False):
+        with compiled_ahead(1):
+            wait_flag.wait_flag(torch.zeros(16, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 0, 1.0)
+        assert not driver
+        wait_flag.wait_flag(torch.zeros(16, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 0, 1.0)
+    assert driver == ["cuFuncSetAttribute"]
 
 
 def test_operators_find_zeros_where_kernels_would_have_written() -> None:

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels import ahead
 from services.common.kernels.cuda_program import want_shared_memory
 from services.common.kernels.dispatch import INTERPRETED
 
@@ -21,7 +22,7 @@ def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None
     assert flags.is_contiguous(), "flags must be contiguous"
     limit_ns = 0 if INTERPRETED else int(limit_s * 1e9)
     kernel = _wait_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
-    if not INTERPRETED:
+    if ahead.launches() and not INTERPRETED:
         want_shared_memory(kernel.function)
 
 
