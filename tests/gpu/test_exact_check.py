@@ -63,14 +63,17 @@ def test_the_embedded_pair_passes_strictly_and_is_remembered() -> None:
 
 
 def test_products_that_the_library_splits_are_found_and_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every product of many rows is the sum of two rounded halves, as a split along the depth would round it."""
+    """Every product of many rows is the sum of two rounded halves, as a split along the depth would round it.
+
+    Up to 128 rows the library multiplies none.
+    """
     plant_split(monkeypatch)
-    with pytest.raises(PacelineError, match="verify 16 x 8") as refusal:
-        started("strict", slots=16)
+    with pytest.raises(PacelineError, match="verify 32 x 8") as refusal:
+        started("strict", slots=32)
     print(refusal.value)
-    found = started("fallback", slots=16).verdict
+    found = started("fallback", slots=32).verdict
     print(found)
-    assert found is not None and "verify 16 x 8" in found.mended
+    assert found is not None and "verify 32 x 8" in found.mended
     assert found.differing == ()
 
 
