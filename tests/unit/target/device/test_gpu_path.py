@@ -1,0 +1,117 @@
+"""Steps as a GPU runs them, on a machine without one: what they launch is bound to its kernels, and not launched.
+
+Tensors lie in memory and say that they are a GPU's. Each launch of Triton must name the arguments that its kernel has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from triton.runtime.jit import JITFunction
+
+from services.common.device.graph import StepGraphs
+from services.common.kernels import ahead, cuda_program
+from services.common.kernels.ahead import compiled_ahead
+from services.common.kernels.linear import cublas
+from services.common.model import load_block
+from services.drafter.arena_view import ArenaView
+from services.drafter.draft_runner import DraftRunner
+from services.drafter.handoff.host import HostHandoff
+from services.drafter.proposers.checkpoint import CheckpointProposer
+from services.target.device.runner import Runner
+from tests.lossless.rig import Rig, RigSettings
+from tests.support.tiny_checkpoints import TinyPair, TinyShape, write_tiny
+
+CPU = torch.device("cpu")
+HOPPER = SimpleNamespace(multi_processor_count=132)
+OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "launch_pdl"}
+SHAPE = TinyShape(
+    vocab=1024, hidden=256, inner=512, layers=4, heads=8, kv_heads=2, head_dim=128, context=4096, draft_layers=2,
+    block_size=16, taps=(1, 3),
+)  # fmt: skip
+"""Heads that the kernels in CUDA C++ are made for."""
+SETTINGS = RigSettings(width=16, slots=16, buckets=(1, 16), dtype=torch.bfloat16, pack_tokens=256, context_limit=1024)
+
+
+@contextmanager
+def a_gpu(launched: Counter[str]) -> Iterator[None]:
+    """Whatever asks is told of an H200; what would be compiled is counted."""
+
+    def bound(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        assert warmup, "nothing is launched"
+        options = named.keys() - kernel.signature.parameters.keys()
+        assert options <= OPTIONS, f"{kernel.__name__} has no {options - OPTIONS}"
+        kernel.signature.bind(*args, **{name: value for name, value in named.items() if name not in options})
+        launched[kernel.__name__] += 1
+
+    def image(source: Any, name: str) -> bytes:
+        launched[name] += 1
+        return b""
+
+    stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
+    with ExitStack() as patches:
+        for where, name, new in (
+            (torch.Tensor, "is_cuda", True),
+            (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
+            (torch.cuda, "get_device_properties", lambda *_: HOPPER),
+            (torch.cuda, "current_stream", lambda *_: stream),
+            (JITFunction, "run", bound),
+            (cuda_program, "_compiled", image),
+            (cuda_program, "call", lambda *_: None),
+            (cublas, "keep_order", lambda: None),
+            (cublas, "ranked_product", lambda *_: None),
+        ):
+            patches.enter_context(patch.object(where, name, new))
+        forget()
+        yield
+    forget()
+
+
+def forget() -> None:
+    """Programs that were never compiled are nobody else's."""
+    for answer in ahead._answers:
+        answer()
+
+
+def compile_all(runner: Runner) -> dict[tuple[int, int], int]:
+    """In the place of captures."""
+    steps = runner.steps
+    runs = [step.run for step in steps._prefill.values()] + [step.run for step in steps._first.values()]
+    with torch.inference_mode(), compiled_ahead(1):
+        for run in [*runs, *(step.run for step in steps._verify.values())]:
+            run()
+    return {}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    folder: Path = tmp_path_factory.mktemp("pair")
+    return write_tiny(folder, 3, SHAPE)
+
+
+def test_every_step_of_a_target_and_its_drafter_runs_without_a_launch(pair: TinyPair) -> None:
+    launched: Counter[str] = Counter()
+    warm_up = patch.object(Runner, "warm_up", compile_all)
+    with a_gpu(launched), warm_up, Rig(pair.target, pair.drafter, SETTINGS) as rig:
+        drafts(rig, pair.drafter)
+    assert {"product", "attend"} <= launched.keys(), "kernels in CUDA C++ serve"
+    assert {"commit_kernel", "_store_qkv_kernel", "_quantise_kernel"} <= launched.keys()
+
+
+def drafts(rig: Rig, drafter: Path) -> None:
+    """The same for blocks of a drafter, by weights of eight bits."""
+    proposer = CheckpointProposer(load_block(drafter, torch.bfloat16, "cpu", int8=True), torch.bfloat16, True)
+    shared = ArenaView.of(rig.arena, SHAPE.block_size)
+    proposer.check(shared)
+    runner = DraftRunner(shared, proposer, 1, StepGraphs(CPU), HostHandoff(CPU))
+    run = patch.object(StepGraphs, "capture", lambda graphs, key, step, tensors: step())
+    with compiled_ahead(1), run, patch.object(StepGraphs, "replay"):
+        runner.warm_up(SETTINGS.buckets, (SETTINGS.width,))
