@@ -112,21 +112,15 @@ test-image: setup  ## both images on roots of their own, as root; the first run 
 
 .venv-interop/.installed: .venv/.installed requirements/interop.txt
 	@$(PY) -m venv .venv-interop
-	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/interop.txt
+	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement requirements/interop.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-interop/messages smg-grpc-proto
 	@touch $@
 
 CLIENTS := $(patsubst requirements/clients/%.lock.txt,.venv-clients/%/.installed,$(wildcard requirements/clients/*.lock.txt))
 NODE_CLIENTS := $(patsubst tests/interop/clients/%/package.json,.venv-clients/%/.installed,$(wildcard tests/interop/clients/*/package.json))
 
-$(filter-out .venv-clients/guidellm/.installed,$(CLIENTS)): .venv-clients/%/.installed: requirements/clients/%.lock.txt requirements/install.sh
-	@mkdir -p $(@D) && requirements/install.sh $(@D) $<
-
-# It needs torch, whose build differs by machine: it is there, by its version, before the packages that are locked.
-.venv-clients/guidellm/.installed: requirements/clients/guidellm.lock.txt requirements/install.sh .venv/.installed
-	@mkdir -p $(@D) && $(PY) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/torch.txt --constraint requirements/constraints.txt
-	@requirements/install.sh $(@D) $<
+$(CLIENTS): .venv-clients/%/.installed: requirements/clients/%.lock.txt requirements/client.sh .venv-uv/.installed .venv/.installed
+	@mkdir -p $(@D) && requirements/client.sh $(@D) $<
 
 $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-lock.json
 	@mkdir -p $(@D) && cp $(<D)/package*.json $(@D)

@@ -51,3 +51,32 @@ def test_a_failure_of_pip_is_one_of_the_installation(tmp_path: Path, lock: Path)
     done = install(tmp_path / "venv", lock, 1)
     assert done.returncode == 1
     assert not (tmp_path / "venv/.installed").exists()
+
+
+PYTHON = """#!/usr/bin/env bash
+echo "{name} $*" >> {log}
+if [[ "$*" == "-m venv "* ]]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
+[[ "$*" != *"import torch"* ]]
+"""
+UV = """#!/usr/bin/env bash
+echo "uv $*" >> {log}
+if [[ $1 == venv ]]; then mkdir -p "${{!#}}/bin" && cp .venv/bin/python "${{!#}}/bin/python"; fi
+[[ $1 == venv || {code} == 0 ]]
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_client_s_environment_is_made_by_uv_and_else_by_pip(tmp_path: Path, lock: Path, code: int) -> None:
+    log = tmp_path / "log"
+    for path, text in ((".venv/bin/python", PYTHON), (".venv-uv/bin/uv", UV)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text.format(name="python", log=log, code=code))
+        (tmp_path / path).chmod(0o755)
+    command = [str(ROOT / "requirements/client.sh"), "folder", str(lock)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    called = log.read_text().splitlines()
+    made = [line.split()[:4] for line in called if "--require-hashes" in line]
+    assert made == [["uv", "pip", "install", "--quiet"], ["python", "-m", "pip", "install"]][: code + 1]
+    assert all(str(lock) in line and "--no-deps" in line for line in called if "--require-hashes" in line)
+    assert (tmp_path / "folder/.installed").exists()
