@@ -31,6 +31,7 @@ from services.common.kernels.write_mailbox import kernel as write_mailbox
 from tests.kernels.argument_types import type_of
 from tests.kernels.delta_cases import DELTA_CASES
 from tests.kernels.expert_cases import EXPERT_CASES
+from tests.kernels.node_cases import NODE_CASES
 
 TARGET = GPUTarget("cuda", 90, 32)
 HEADS = {
@@ -251,6 +252,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (int8_rows._quantise_kernel, {"DEPTH_PAD": 4096, "PDL": True}, {"rows_ptr": "*bf16", "whole_ptr": "*i8"}),
     *DELTA_CASES,
     *EXPERT_CASES,
+    *NODE_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import attend_span, kernel, plan_context, plan_span
+from services.common.kernels.span_attention import attend_span, kernel, merge, plan_context, plan_span
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 
 BLOCK_SIZE, BLOCKS, COLUMNS = 4, 40, 12
@@ -123,5 +123,5 @@ def test_merging_many_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     span = plan_span(table, torch.tensor(LENGTHS, device=DEVICE), 4, BLOCK_SIZE)
     monkeypatch.setattr(kernel, "_MERGE_ROWS", 1)
     expected = kernel.attend_span(q, kv, span)
-    monkeypatch.setattr(kernel, "_MANY_MERGES", 0)
+    monkeypatch.setattr(merge, "_MANY_MERGES", 0)
     close(kernel.attend_span(q, kv, span)[:-1], expected[:-1])

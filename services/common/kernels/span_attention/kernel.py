@@ -12,19 +12,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.hopper import attend_tiles, tiles_of
-from services.common.kernels.span_attention.merge import merge_kernel
+from services.common.kernels.span_attention.merge import merge_kernel, merge_rows
 from services.common.kernels.span_attention.program import attend_kernel
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, part_count, split_count
+from services.common.kernels.span_attention.tree.kernel import attend_tree
 
-_MERGE_ROWS, _MERGE_WARPS = 16 if INTERPRETED else 1, 1
-"""The interpreter takes as long over a row as over sixteen."""
-_MANY_MERGE_ROWS, _MANY_MERGE_WARPS = 4, 4
-_MANY_MERGES = 264
 _LOG2_E = 1.4426950408889634
 
 
@@ -32,18 +28,14 @@ def attend_span(
     q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None
 ) -> Tensor:
     """Let row j attend to positions 0 .. length + j; the result is in `room_BWF`, where that is given."""
+    if span.mask.lineage_BWW is not None:
+        return attend_tree(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
     return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF, exponents_2NSH)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
     """Let every row attend to the context and to its whole block."""
     return _launch(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)
-
-
-def _merge_rows(pairs: int, rows: int) -> tuple[int, int]:
-    """Return rows and warps of a merging program; launching many small programs would take longer than their work."""
-    many = pairs * rows >= _MANY_MERGES * _MANY_MERGE_ROWS
-    return (_MANY_MERGE_ROWS, _MANY_MERGE_WARPS) if many else (_MERGE_ROWS, _MERGE_WARPS)
 
 
 def _launch(
@@ -92,9 +84,8 @@ def _launch(
         )  # fmt: skip
     if not shared:
         return out_BWF
-    merge_rows, merge_warps = _merge_rows(batch * kv_heads, rows)
-    merge_kernel[(batch * kv_heads, triton.cdiv(rows, merge_rows))](
-        partial, sums, out_BWF, span.lengths_B, span.reach_B, room, ROWS=merge_rows, num_warps=merge_warps,
-        **shapes,
+    tile, warps = merge_rows(batch * kv_heads, rows)
+    merge_kernel[(batch * kv_heads, triton.cdiv(rows, tile))](
+        partial, sums, out_BWF, span.lengths_B, span.reach_B, room, ROWS=tile, num_warps=warps, **shapes,
     )  # fmt: skip
     return out_BWF

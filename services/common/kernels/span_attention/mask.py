@@ -15,12 +15,14 @@ class Mask:
     `window` counts positions, the row's own included; 0 means no limit. Bit i of row j in `ancestors_BW`, int64, lets
     row j see row i of its span, i <= j: in a tree the rows it descends from and itself. The position of such a row is
     the context's length plus the number of its ancestors, and a window must hold the whole span. Without `ancestors_BW`
-    rows see the rows before them, and all rows of a block that is not `causal`.
+    rows see the rows before them, and all rows of a block that is not `causal`. `lineage_BWW`, int32, says the same for
+    a GPU: the row of a row's ancestor at each depth, itself at its own. With it a row has the bits of its path.
     """
 
     window: int = 0
     ancestors_BW: Tensor | None = None
     causal: bool = False
+    lineage_BWW: Tensor | None = None
 
     @property
     def is_open(self) -> bool:

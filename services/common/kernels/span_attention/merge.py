@@ -5,9 +5,21 @@
 import triton
 import triton.language as tl
 
+from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.softmax import NOTHING, mean, power
 from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, share_of, split_tiles
+
+_MERGE_ROWS, _MERGE_WARPS = 16 if INTERPRETED else 1, 1
+"""The interpreter takes as long over a row as over sixteen."""
+_MANY_MERGE_ROWS, _MANY_MERGE_WARPS = 4, 4
+_MANY_MERGES = 264
+
+
+def merge_rows(pairs: int, rows: int) -> tuple[int, int]:
+    """Return rows and warps of a merging program; launching many small programs would take longer than their work."""
+    many = pairs * rows >= _MANY_MERGES * _MANY_MERGE_ROWS
+    return (_MANY_MERGE_ROWS, _MANY_MERGE_WARPS) if many else (_MERGE_ROWS, _MERGE_WARPS)
 
 
 @triton.jit
@@ -32,6 +44,22 @@ def merge_kernel(
     count = tl.where(known, tl.maximum(count - ahead, 0) + 1, 0)
     await_previous(PDL)
     base = pair.to(tl.int64) * PARTS * WIDTH * GROUP + row
+    mass, sum_ = added_parts(partial_ptr, sums_ptr, base, count, ROWS, WIDE, WIDTH, GROUP, SIZE, SIZE_PAD, PARTS)
+    allow_next(PDL)
+    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    fits = known[:, None] & (column < SIZE)[None, :]
+    out_ptrs = out_ptr + out_row[:, None] * SIZE + column[None, :]
+    tl.store(out_ptrs, mean(mass[:, None], sum_, out_ptrs), mask=fits)
+
+
+@triton.jit
+def added_parts(
+    partial_ptr, sums_ptr, base, count,
+    ROWS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Return mass [ROWS] and sum [ROWS, SIZE_PAD] of so many parts of each row, whose first ones lie at `base`."""
+    column = tl.arange(0, SIZE_PAD)
     best = tl.full((ROWS,), NOTHING, dtype=WIDE)
     for slot in tl.static_range(PARTS):
         at = (base + slot * WIDTH * GROUP) * 2
@@ -45,8 +73,4 @@ def merge_kernel(
         factor = power(tl.load(sums_ptr + at * 2, mask=exists, other=NOTHING) - best)
         mass = tl.fma(tl.load(sums_ptr + at * 2 + 1, mask=exists, other=0.0), factor, mass)
         sum_ = tl.fma(part, tl.broadcast_to(factor[:, None], part.shape), sum_)
-    allow_next(PDL)
-    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
-    fits = known[:, None] & (column < SIZE)[None, :]
-    out_ptrs = out_ptr + out_row[:, None] * SIZE + column[None, :]
-    tl.store(out_ptrs, mean(mass[:, None], sum_, out_ptrs), mask=fits)
+    return mass, sum_

@@ -43,6 +43,12 @@ def split_tiles(
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     if WINDOW > 0:
         last = tl.minimum(last, WINDOW - 1)
+    return size_of_split(last, TOKENS)
+
+
+@triton.jit
+def size_of_split(last, TOKENS: tl.constexpr):
+    """Return the tiles of a split of rows that see up to these positions."""
     tiles = tl.maximum(last, 0) // (TOKENS * _MOST) + 1
     # A float's exponent is the number of binary digits less one.
     exponent = (tiles.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127

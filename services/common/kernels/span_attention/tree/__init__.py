@@ -1,0 +1,1 @@
+"""Attention of rows that are nodes of trees, with the bits that each node's path has as a chain."""

@@ -1,0 +1,68 @@
+"""Attention along trees on the GPU: one launch leaves parts, a second one adds them.
+
+Bytes for contexts of n tokens: those of a chain, `B n 2 Hkv D e` once. Each node reads the split of its length again,
+a sixteenth of the context or a tile, from L2.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.pdl import LAUNCH, PDL
+from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention.merge import merge_rows
+from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS
+from services.common.kernels.span_attention.tree.program import merge_tree_kernel, tree_kernel
+
+_NODE_TILE, _STAGES = 16, 3
+_LOG2_E = 1.4426950408889634
+
+
+def attend_tree(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None
+) -> Tensor:
+    """Let each node attend to its context, its ancestors and itself; the result is in `room_BWF`, where it is given."""
+    mask, (batch, width, heads, size) = span.mask, q_BWHD.shape
+    assert mask.lineage_BWW is not None, "nodes have lineages"
+    assert not mask.window, "no kernel has windows over trees"
+    kv_heads = kv_2NSHD.shape[3]
+    rows, pairs = width * heads // kv_heads, batch * kv_heads
+    cut = cut_span(rows, pairs, size * q_BWHD.element_size(), span.short)
+    parts = part_count(cut.programs)
+    q_BWHD = q_BWHD.contiguous()
+    wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
+    partial = torch.empty((pairs, parts, rows, size), dtype=wide, device=q_BWHD.device)
+    sums = torch.empty((pairs, parts, rows, 2), dtype=wide, device=q_BWHD.device)
+    out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
+    assert out_BWF.is_contiguous(), "results must lie row by row"
+    shapes = {
+        "WIDTH": width, "GROUP": heads // kv_heads, "KV_HEADS": kv_heads, "SIZE": size,
+        "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": TILE_TOKENS, "PROGRAMS": cut.programs, "PARTS": parts,
+        "WIDE": tl.float64 if wide == torch.float64 else tl.float32, "PDL": PDL, **LAUNCH,
+    }  # fmt: skip
+    columns = span.block_table_BN.shape[1]
+    node_tiles = width * triton.cdiv(heads // kv_heads, _NODE_TILE)
+    tree_kernel[(pairs, cut.programs * triton.cdiv(rows, cut.tile) + node_tiles)](
+        q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
+        span.positions_BW, mask.lineage_BWW, partial, sums, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
+        span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
+        NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
+    )  # fmt: skip
+    tile, warps = merge_rows(pairs, rows)
+    merge_tree_kernel[(pairs, triton.cdiv(rows, tile))](
+        partial, sums, out_BWF, span.lengths_B, span.positions_BW, columns * span.block_size, ROWS=tile,
+        num_warps=warps, **shapes,
+    )  # fmt: skip
+    return out_BWF
+
+
+def part_count(programs: int) -> int:
+    """Return how many parts programs leave of a row's splits that share those below its length's: at most these.
+
+    The first program's share is one part, and the node's own are two.
+    """
+    return max(
+        min(below + 1, MOST_SPLITS - 1) + 1 - -(-below // programs) + min(below, 1) for below in range(MOST_SPLITS)
+    )
