@@ -54,6 +54,9 @@ WORDS = frozenset(
         "mapped_anchor_ptr",
         "mapped_end_ptr",
         "walked_ptr",
+        "parents_ptr",
+        "depths_ptr",
+        "path_ptr",
     ]
 )
 HALF_WORDS = frozenset(

@@ -4,6 +4,8 @@ from typing import Any
 
 import triton.language as tl
 
+from services.common.kernels.accept import choose, scores
+from services.common.kernels.nodes import kernel as nodes
 from services.common.kernels.span_attention.tree import program as tree
 
 HEADS: dict[str, Any] = {
@@ -28,4 +30,22 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         for tile, programs, parts, types in ((64, 16, 16, {}), (64, 1, 3, CODES), (16, 2, 10, {}))
     ),
     (tree.merge_tree_kernel, {**HEADS, "PARTS": 3, "PROGRAMS": 1, "ROWS": 4}, {}),
+    *(
+        (nodes.read_nodes_kernel, {"BLOCK_SIZE": 16, "WIDTH": width, "WIDTH_PAD": padded, "PDL": True}, {})
+        for width, padded in ((16, 16), (63, 64))
+    ),
+    *(
+        (nodes.keep_path_kernel, {"WIDTH": 16, "CHUNK": 1024, "PDL": True}, {"cache_ptr": kind, "slots_ptr": "*i64"})
+        for kind in ("*bf16", "*i8")
+    ),
+    (scores.score_kernel, {"WIDTH": 16, "WIDTH_PAD": 16, "TILE": 256}, {}),
+    (choose.best_kernel, {"WIDTH": 16, "TILE": 256}, {"tokens_ptr": "*i32"}),
+    *(
+        (
+            choose.commit_kernel,
+            {"WIDTH": width, "WIDTH_PAD": padded, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True},
+            {"tokens_ptr": "*i64"},
+        )
+        for width, padded in ((16, 16), (63, 64))
+    ),
 ]

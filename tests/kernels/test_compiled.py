@@ -50,6 +50,7 @@ WIDE_NUMBERS: dict[str, Any] = {"scales_ptr": None, "x_scales_ptr": None}
 NO_SQUARES: tuple[dict[str, Any], ...] = ({"squares_ptr": None}, {})
 """Rows that are divided by their norm already, and rows that are not."""
 ROW = {"WIDTH": 3, "PDL": True}
+NO_TREE_ROWS: dict[str, Any] = {"depths_ptr": None, "ancestors_ptr": None}
 HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"bias_ptr": None, "OFFSET": 0.0},
     {"weight_ptr": None, "OFFSET": 0.0},
@@ -144,11 +145,15 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "COLUMNS": 256,
                 "OTHERS": 128,
                 "PDL": True,
-                **ranks,
+                **absent,
             },
             {"ranks_ptr": "*i32"} if drafts else {},
         )
-        for drafts, ranks in ((True, {}), (False, {"ranks_ptr": None}))
+        for drafts, absent in (
+            (True, {"depths_ptr": None}),
+            (True, {}),
+            (False, {"ranks_ptr": None, "depths_ptr": None}),
+        )
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
     (
@@ -255,7 +260,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *NODE_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
-    (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
+    (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256, **NO_TREE_ROWS}, {}),
     (settle.begin_kernel, {**ROW, "PEAKS_PAD": 32}, {}),
     *((settle.narrow_kernel, {**ROW, "TILES_PAD": 16, "LAST": last}, {}) for last in (False, True)),
     (passes.sum_kernel, {"TILE": 256, "CHUNK": 128, "SHARE": 2, "PDL": True}, {}),
@@ -267,7 +272,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (logprob.tile_mass_kernel, {"TILE": 256}, {"logits_ptr": "*bf16"}),
     (logprob.row_mass_kernel, {"TILES_PAD": 16}, {}),
-    (choose.best_kernel, {"WIDTH": 3, "TILE": 256}, {"tokens_ptr": "*i32"}),
+    (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "depths_ptr": None}, {"tokens_ptr": "*i32"}),
     *(
         (greedy.greedy_kernel, {"TILE": 4096, "WIDE": wide, "PDL": True}, {"logits_ptr": kind, "tokens_ptr": "*i32"})
         for wide, kind in ((False, "*bf16"), (True, "*fp32"))
@@ -275,7 +280,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (greedy.row_kernel, {"TILES_PAD": 2048, "PDL": True}, {"tokens_ptr": "*i32", "token_ptr": "*i32"}),
     (
         choose.commit_kernel,
-        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True},
+        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True}
+        | {**NO_TREE_ROWS, "parents_ptr": None, "path_ptr": None},
         {"tokens_ptr": "*i64"},
     ),
 ]

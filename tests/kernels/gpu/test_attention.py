@@ -121,7 +121,7 @@ def test_merging_many_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     kv = poisoned_kv(1, 24, table, [length + 4 for length in LENGTHS], torch.float32)
     q = randn(len(LENGTHS), 4, 3, 24)
     span = plan_span(table, torch.tensor(LENGTHS, device=DEVICE), 4, BLOCK_SIZE)
-    monkeypatch.setattr(kernel, "_MERGE_ROWS", 1)
+    monkeypatch.setattr(merge, "_MERGE_ROWS", 1)
     expected = kernel.attend_span(q, kv, span)
     monkeypatch.setattr(merge, "_MANY_MERGES", 0)
     close(kernel.attend_span(q, kv, span)[:-1], expected[:-1])

@@ -55,13 +55,12 @@ def accept(
             GPU path makes its own, in float32.
         mode: "greedy" when every row is plainly greedy (no temperature, no processor, no mask); "full" is always right.
         best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
-        nodes: trees that the rows are, on the CPU path only; chains without.
+        nodes: trees that the rows are; chains without.
     """
     if on_kernel(logits_BWV):
         from services.common.kernels.accept import kernel
 
-        assert nodes is None, "there is no kernel for trees"
-        kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode, best)
+        kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode, best, nodes)
     else:
         reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode, nodes)
 

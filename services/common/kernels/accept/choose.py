@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from services.common.kernels.accept.greedy import best_of_tiles
+from services.common.kernels.accept.walk import holds_order, in_order, walked_path
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.pdl import allow_next, await_previous
 
@@ -38,10 +39,14 @@ def _quick_log(x):
 
 @triton.jit
 def best_kernel(
-    scores_ptr, peaks_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr, vocab,
+    scores_ptr, peaks_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr,
+    depths_ptr, vocab,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf."""
+    """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf.
+
+    A row draws with the noise of its position, which in a tree follows its depth.
+    """
     program, tile = tl.program_id(0), tl.program_id(1)
     at = program * tl.num_programs(1) + tile
     floor = tl.load(floors_ptr + program)
@@ -57,7 +62,8 @@ def best_kernel(
     slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
     score = tl.where(score >= floor, score, float("-inf"))
     if tl.load(temperature_ptr + slot) > 0:
-        position = tl.load(length_ptr + slot) + 1 + program % WIDTH
+        depth = program % WIDTH if depths_ptr is None else tl.load(depths_ptr + program)
+        position = tl.load(length_ptr + slot) + 1 + depth
         score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
     score = tl.where(inside & (score == score), score, float("-inf"))
     best = tl.max(score, 0)
@@ -84,7 +90,7 @@ def commit_kernel(
     values_ptr, choices_ptr, drafts_ptr, rows_ptr,
     length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
     stops_ptr, history_ptr, masked_ptr, walked_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
-    vocab, context, tiles, stop_count, walked,
+    parents_ptr, depths_ptr, ancestors_ptr, path_ptr, vocab, context, tiles, stop_count, walked,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
@@ -98,12 +104,27 @@ def commit_kernel(
     draft_limit, active = tl.load(draft_limit_ptr + slot), tl.load(active_ptr + slot) != 0
     offset = tl.arange(0, WIDTH_PAD)
     token, sane = _choices(values_ptr, choices_ptr, row, tiles, WIDTH, WIDTH_PAD, TILES_PAD)
-    draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
-    offered = (draft >= 0) & (offset < draft_limit)
-    right = offered & (draft == token)
-    if tl.load(masked_ptr + slot) != 0:
-        # Masks hold for the drafts that they were made for.
-        right = right & (draft == tl.load(walked_ptr + slot * walked + offset, mask=offset < WIDTH - 1, other=-1))
+    if parents_ptr is None:
+        draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
+        offered = (draft >= 0) & (offset < draft_limit)
+        right = offered & (draft == token)
+        if tl.load(masked_ptr + slot) != 0:
+            # Masks hold for the drafts that they were made for.
+            right = right & (draft == tl.load(walked_ptr + slot * walked + offset, mask=offset < WIDTH - 1, other=-1))
+    else:
+        # Of a tree each draft stands at its own row, and tokens are brought into the order of the path.
+        drafts, depth = (offset > 0) & (offset < WIDTH), tl.load(depths_ptr + row * WIDTH + offset, mask=offset < WIDTH)
+        draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset - 1, mask=drafts, other=-1)
+        offered, follows = (draft >= 0) & (depth <= draft_limit), drafts
+        if tl.load(masked_ptr + slot) != 0:
+            made_for = tl.load(walked_ptr + slot * walked + offset - 1, mask=drafts, other=-1)
+            follows = (draft == made_for) & holds_order(made_for, row, parents_ptr, WIDTH, WIDTH_PAD)
+        on_path = walked_path(token, offered & follows, draft, row, parents_ptr, ancestors_ptr, WIDTH, WIDTH_PAD)
+        token = in_order(on_path, token, row, depths_ptr, WIDTH, WIDTH_PAD)
+        sane = in_order(on_path, sane.to(tl.int32), row, depths_ptr, WIDTH, WIDTH_PAD) != 0
+        path = in_order(on_path, offset.to(tl.int64), row, depths_ptr, WIDTH, WIDTH_PAD)
+        tl.store(path_ptr + row * WIDTH + offset, path, mask=offset < WIDTH)
+        right = offset < tl.sum(on_path.to(tl.int32), 0) - 1
     stop = tl.arange(0, STOPS_PAD)
     stops = tl.load(stops_ptr + slot * stop_count + stop, mask=stop < stop_count, other=-1)
     stopped = tl.sum((stops[None, :] == token[:, None]).to(tl.int32), 1) > 0

@@ -20,6 +20,7 @@ from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED, score_kern
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
 from services.common.kernels.linear import TileBest
+from services.common.kernels.nodes import Nodes
 from services.common.kernels.pdl import LAUNCH, PDL
 
 _SCORE_WARPS = 8
@@ -34,6 +35,7 @@ def accept(
     result: RoundResult,
     mode: Literal["greedy", "full"],
     best: TileBest | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round; the noise is made in place."""
     assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
@@ -47,16 +49,25 @@ def accept(
         together = max(1, SCORED_ROWS // width)
         for first in range(0, batch, together):
             some, flat = slice(first, first + together), slice(first * width, (first + together) * width)
-            _best_of_scores(logits_BWV[some], drafts_BK[some], rows_B[some], state, values[flat], choices[flat])
+            grown = None if nodes is None else (nodes.depths_BW[some], nodes.ancestors_BW[some])
+            _best_of_scores(logits_BWV[some], drafts_BK[some], rows_B[some], state, values[flat], choices[flat], grown)
     stop_count, tiles = state.stop_ids_SM.shape[1], values.shape[1]
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
         state.history_SC, state.masked_S.view(torch.uint8), state.walked_SK, result.tokens_BW, result.count_B,
-        result.accepted_B, result.drafted_B, result.end_B, vocab, state.history_SC.shape[1], tiles, stop_count,
-        state.walked_SK.shape[1], WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
+        result.accepted_B, result.drafted_B, result.end_B, *_tree(nodes, result), vocab, state.history_SC.shape[1],
+        tiles, stop_count, state.walked_SK.shape[1], WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
         TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), PDL=PDL, **LAUNCH,
     )  # fmt: skip
+
+
+def _tree(nodes: Nodes | None, result: RoundResult) -> tuple[Tensor | None, ...]:
+    """What the walk along trees reads, and its path."""
+    if nodes is None:
+        return None, None, None, None
+    assert result.path_BW is not None, "a round of trees has paths"
+    return nodes.parents_BK, nodes.depths_BW, nodes.ancestors_BW, result.path_BW
 
 
 def _room(rows: int, tiles: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -86,20 +97,23 @@ def _of_rows(best: TileBest) -> tuple[Tensor, Tensor]:
 
 
 def _best_of_scores(
-    logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, state: SlotState, values: Tensor, choices: Tensor
-) -> None:
+    logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, state: SlotState, values: Tensor, choices: Tensor,
+    grown: tuple[Tensor, Tensor] | None,
+) -> None:  # fmt: skip
     """Write the best token of every tile of some rows, among those that their requests leave, with noise."""
     width, vocab = logits_BWV.shape[1:]
     scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=logits_BWV.device)
     peaks = torch.empty_like(values)
+    depths_BW, ancestors_BW = grown or (None, None)
     score_kernel[values.shape](
         logits_BWV, drafts_BK, rows_B, scores, peaks, state.bias_SV, state.prompt_seen_SV.view(torch.uint8),
         state.counts_SV, state.stop_ids_SM, state.mask_SWN, vocab, state.stop_ids_SM.shape[1], state.mask_SWN.shape[2],
-        state.mask_SWN.shape[1], **state.columns(score_kernel),
+        state.mask_SWN.shape[1], **state.columns(score_kernel), depths_ptr=depths_BW, ancestors_ptr=ancestors_BW,
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS, **UNFUSED,
     )  # fmt: skip
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)
     best_kernel[values.shape](
-        scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
+        scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, depths_BW,
+        vocab,
         WIDTH=width, TILE=PEAK_TILE, **UNFUSED,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def accept(
 ) -> None:
     """Choose, accept and commit for every row of a round; see the operator."""
     logits, drafts, rows = logits_BWV.numpy(), drafts_BK.numpy(), rows_B.numpy()
-    tree = _chains(*drafts.shape) if nodes is None else nodes.tree
+    tree = _chains(*drafts.shape) if nodes is None else nodes.host
     drafts = np.where(tree.depths_BW[:, 1:] <= state.draft_limit_S.numpy()[rows, None], drafts, -1)
     if mode == "greedy":
         chosen_BW = logits.argmax(-1)

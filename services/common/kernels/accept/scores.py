@@ -26,10 +26,21 @@ def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def _with_path(count, token, drafts_ptr, depths_ptr, bits, limit, WIDTH: tl.constexpr):
+    """Count the drafts that a row of a tree descends from, and its own, as tokens of the output."""
+    for row in range(1, WIDTH):
+        draft = tl.load(drafts_ptr + row - 1)
+        known = ((bits >> row) & 1 != 0) & (draft >= 0) & (tl.load(depths_ptr + row) <= limit)
+        count += (known & (token == draft)).to(tl.int32)
+    return count
+
+
+@triton.jit
 def score_kernel(
     logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, masks_ptr,
     vocab, stop_count, words, mask_rows, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr,
-    masked_ptr, temperature_ptr, repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr,
+    masked_ptr, temperature_ptr, repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr, depths_ptr,
+    ancestors_ptr,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write z', or z' / T where a request samples, and a tile's highest.
@@ -51,7 +62,11 @@ def score_kernel(
         draft = tl.load(drafts_ptr + row * (WIDTH - 1) + index, mask=index < WIDTH - 1, other=-1)
         # Most tiles hold no draft.
         if tl.max((draft // TILE == tile).to(tl.int32), 0) > 0:
-            count = _with_drafts(count, token, drafts_ptr + row * (WIDTH - 1), offset, limit, WIDTH)
+            if ancestors_ptr is not None:
+                bits, depths_of = tl.load(ancestors_ptr + program), depths_ptr + row * WIDTH
+                count = _with_path(count, token, drafts_ptr + row * (WIDTH - 1), depths_of, bits, limit, WIDTH)
+            else:
+                count = _with_drafts(count, token, drafts_ptr + row * (WIDTH - 1), offset, limit, WIDTH)
         repetition = tl.load(repetition_penalty_ptr + slot)
         if repetition != 1:
             seen = (count > 0) | (tl.load(seen_ptr + place, mask=inside, other=0) != 0)
@@ -61,7 +76,8 @@ def score_kernel(
         score -= tl.load(presence_penalty_ptr + slot) * (count > 0).to(tl.float32)
     if tl.load(biased_ptr + slot) != 0:
         score += tl.load(bias_ptr + place, mask=inside, other=0.0)
-    if tl.load(generated_ptr + slot) + offset < tl.load(min_tokens_ptr + slot):
+    depth = offset if depths_ptr is None else tl.load(depths_ptr + program)
+    if tl.load(generated_ptr + slot) + depth < tl.load(min_tokens_ptr + slot):
         for index in range(stop_count):
             score = tl.where(token == tl.load(stops_ptr + slot * stop_count + index), float("-inf"), score)
     if tl.load(masked_ptr + slot) != 0:

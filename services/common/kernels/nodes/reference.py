@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention.span import PAD_BLOCK
 
 MOST_NODES = 63
@@ -32,16 +33,18 @@ class Nodes:
     """The trees of a round, in static buffers. Row 0 of each is its anchor, row j + 1 the node of draft j.
 
     `parents_BK` are rows before the node's own, `depths_BW` one more than the parent's. Bit i of row j in
-    `ancestors_BW` says that row j is row i or descends from it.
+    `ancestors_BW` says that row j is row i or descends from it. On a GPU `lineage_BWW`, int32, has the row of each
+    ancestor of a row by depth, and itself at its own; what stands behind that says nothing. There is no `tree` then.
     """
 
     parents_BK: Tensor
     depths_BW: Tensor
     ancestors_BW: Tensor
-    tree: Tree
+    lineage_BWW: Tensor | None
+    tree: Tree | None
 
     @classmethod
-    def allocate(cls, bucket: int, width: int) -> "Nodes":
+    def allocate(cls, bucket: int, width: int, device: torch.device | str = "cpu") -> "Nodes":
         """Return chains.
 
         Raises:
@@ -49,23 +52,29 @@ class Nodes:
         """
         if width > MOST_NODES:
             raise ValueError(f"{width} nodes, at most {MOST_NODES} fit")
-        rows_W = torch.arange(width)
+        rows_W = torch.arange(width, device=device)
         chain = rows_W[:-1], rows_W, (2 << rows_W) - 1
         parents_BK, depths_BW, ancestors_BW = (each.expand(bucket, -1).clone() for each in chain)
+        if on_kernel(rows_W):
+            lineage_BWW = rows_W.to(torch.int32).expand(bucket, width, -1).clone()
+            return cls(parents_BK, depths_BW, ancestors_BW, lineage_BWW, None)
         tree = Tree(parents_BK.numpy(), depths_BW.numpy(), np.arange(bucket)[:, None])
-        return cls(parents_BK, depths_BW, ancestors_BW, tree)
+        return cls(parents_BK, depths_BW, ancestors_BW, None, tree)
+
+    @property
+    def host(self) -> Tree:
+        """The same as arrays, on a CPU."""
+        assert self.tree is not None, "trees of a GPU have no arrays"
+        return self.tree
 
 
 def read_nodes(
     parents_SK: Tensor, rows_B: Tensor, table_SN: Tensor, length_S: Tensor, block_size: int, drafts_BK: Tensor,
     nodes: Nodes,
 ) -> None:  # fmt: skip
-    """Copy every row's parents from the shared mailbox into `nodes`, and check the copy alone (invariant I6).
-
-    A tree in which a parent does not stand before its node becomes a chain without drafts. A node without a place in
-    the blocks of its sequence becomes absent in `drafts_BK`: what it leaves could not be kept.
-    """
-    rows, drafts, parents = rows_B.numpy(), drafts_BK.numpy(), nodes.tree.parents_BK
+    """Copy and check the trees of a round; see the operator."""
+    tree = nodes.host
+    rows, drafts, parents = rows_B.numpy(), drafts_BK.numpy(), tree.parents_BK
     count = drafts.shape[1]
     parents[:] = parents_SK.numpy()[rows, :count]
     broken = ((parents < 0) | (parents > np.arange(count))).any(1)
@@ -74,10 +83,10 @@ def read_nodes(
     table_BN, lengths_B = table_SN.numpy()[rows], length_S.numpy()[rows]
     blocks_BK = (lengths_B[:, None] + np.arange(1, count + 1)) // block_size
     held_BK = blocks_BK < table_BN.shape[1]
-    held_BK &= table_BN[nodes.tree.lines_B1, np.where(held_BK, blocks_BK, 0)] != PAD_BLOCK
+    held_BK &= table_BN[tree.lines_B1, np.where(held_BK, blocks_BK, 0)] != PAD_BLOCK
     drafts[~held_BK] = ABSENT
     shapes = [_shape(of_sequence) for of_sequence in parents.tolist()]
-    nodes.tree.depths_BW[:] = [depths for depths, _ in shapes]
+    tree.depths_BW[:] = [depths for depths, _ in shapes]
     nodes.ancestors_BW.numpy()[:] = [ancestors for _, ancestors in shapes]
 
 
@@ -118,14 +127,7 @@ def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
 
 
 def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:
-    """Move what the accepted nodes have left from the places of their rows to those of their positions.
-
-    Args:
-        path_BW: the row of the accepted node of each depth.
-        count_B: how many of these are kept, the anchor among them.
-        slots_T: the flat place of each row, `block * S + offset`; the row of a depth's number has that of the depth.
-        caches: paged keys and values [L, 2, N, S, H, D] of all layers.
-    """
+    """Move what the accepted nodes have left; see the operator."""
     path, slots = path_BW.numpy(), slots_T.view(path_BW.shape).numpy()
     depths_W = np.arange(path.shape[1])
     row_E, depth_E = np.nonzero((depths_W < count_B.numpy()[:, None]) & (path != depths_W))

@@ -17,13 +17,13 @@ def prepare_span(
 ) -> tuple[Tensor, Span]:  # fmt: skip
     """Return the ids [B, W] of anchors and drafts, absent drafts as 0, and the span in which they attend causally.
 
-    On the CPU path they may attend as a mask says.
+    They may attend as the mask of a tree says.
     """
     if on_kernel(table_SN):
-        assert mask.is_open, "kernels place chains"
         from services.common.kernels.prepare_span import kernel
 
-        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, drafts_BK.shape[1] + 1, block_size)
+        width = drafts_BK.shape[1] + 1
+        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, width, block_size, grown=mask)
     return reference.prepare_span(rows_B, anchor_S, length_S, table_SN, drafts_BK, block_size, mask)
 
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.kernels.span_attention.span import Span
 
 _COLUMNS, _OTHERS = 1024, 128
@@ -18,9 +19,12 @@ _COLUMNS, _OTHERS = 1024, 128
 
 def prepare_rows(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor | None, width: int,
-    block_size: int, mask: int = 0,
+    block_size: int, mask: int = 0, grown: Mask = OPEN,
 ) -> tuple[Tensor, Span]:  # fmt: skip
-    """Return ids [B, W] and their places; behind the anchor are the drafts, or masks without drafts."""
+    """Return ids [B, W] and their places; behind the anchor are the drafts, or masks without drafts.
+
+    Rows that have `grown` have positions by depth.
+    """
     batch, columns = len(rows_B), table_SN.shape[1]
     table_BN = table_SN.new_empty((batch, columns))
     ids_BW, positions_BW = length_S.new_empty((2, batch, width))
@@ -28,18 +32,18 @@ def prepare_rows(
     ranks_B2 = None if drafts_BK is None else rows_B.new_empty((batch, 2), dtype=torch.int32)
     _prepare_kernel[(batch,)](
         rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
-        ids_BW, positions_BW, slots_T, ranks_B2, table_SN.stride(0), columns, mask, batch,
+        ids_BW, positions_BW, slots_T, ranks_B2, grown.depths_BW, table_SN.stride(0), columns, mask, batch,
         HAS_DRAFTS=drafts_BK is not None, BLOCK_SIZE=block_size, WIDTH=width,
         WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS, OTHERS=_OTHERS, PDL=PDL, **LAUNCH,
     )  # fmt: skip
-    span = Span(table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, None, None, ranks_B2=ranks_B2)
-    return ids_BW, span
+    places = table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T
+    return ids_BW, Span(*places, None, None, grown, ranks_B2=ranks_B2)
 
 
 @triton.jit
 def _prepare_kernel(
     rows_ptr, anchors_ptr, length_ptr, tables_ptr, drafts_ptr, table_ptr, lengths_ptr, reach_ptr, ids_ptr,
-    positions_ptr, slots_ptr, ranks_ptr, stride_table, columns, mask, batch,
+    positions_ptr, slots_ptr, ranks_ptr, depths_ptr, stride_table, columns, mask, batch,
     HAS_DRAFTS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
     COLUMNS: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -63,6 +67,8 @@ def _prepare_kernel(
         token = tl.where(offset == 0, anchor, mask)
         slot = row * WIDTH + offset
     tl.store(ids_ptr + row * WIDTH + offset, token, mask=inside)
+    if depths_ptr is not None:
+        position = length + tl.load(depths_ptr + row * WIDTH + offset, mask=inside, other=0)
     tl.store(positions_ptr + row * WIDTH + offset, position, mask=inside)
     tl.store(slots_ptr + row * WIDTH + offset, slot, mask=inside)
     tl.store(lengths_ptr + row, length)

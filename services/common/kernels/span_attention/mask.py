@@ -15,14 +15,16 @@ class Mask:
     `window` counts positions, the row's own included; 0 means no limit. Bit i of row j in `ancestors_BW`, int64, lets
     row j see row i of its span, i <= j: in a tree the rows it descends from and itself. The position of such a row is
     the context's length plus the number of its ancestors, and a window must hold the whole span. Without `ancestors_BW`
-    rows see the rows before them, and all rows of a block that is not `causal`. `lineage_BWW`, int32, says the same for
-    a GPU: the row of a row's ancestor at each depth, itself at its own. With it a row has the bits of its path.
+    rows see the rows before them, and all rows of a block that is not `causal`. For a GPU `lineage_BWW`, int32,
+    says the same: the row of a row's ancestor at each depth, itself at its own; and `depths_BW` how many it has. With
+    these a row has the bits that its path has as a chain.
     """
 
     window: int = 0
     ancestors_BW: Tensor | None = None
     causal: bool = False
     lineage_BWW: Tensor | None = None
+    depths_BW: Tensor | None = None
 
     @property
     def is_open(self) -> bool:
@@ -33,11 +35,13 @@ class Mask:
 OPEN = Mask()
 
 
-def masked_positions(lengths_B: Tensor, ancestors_BW: Tensor, window: int) -> Tensor:
-    """Return the positions of a tree's rows, by the number of their ancestors."""
+def masked_positions(lengths_B: Tensor, ancestors_BW: Tensor, window: int, depths_BW: Tensor | None = None) -> Tensor:
+    """Return the positions of a tree's rows, by the number of their ancestors, where that is not told."""
     width = ancestors_BW.shape[1]
     assert width <= _BITS, "a row's ancestors are bits of one word"
     assert not window or window >= width, "a window holds a whole tree"
+    if depths_BW is not None:
+        return lengths_B[:, None] + depths_BW
     bits_BWN = ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
     return lengths_B[:, None] + (bits_BWN & 1).sum(-1) - 1
 

@@ -62,7 +62,7 @@ def plan_span(
     else:
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
     if mask.ancestors_BW is not None:
-        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window)
+        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window, mask.depths_BW)
     if not lengths_B.is_cuda:
         if mask.ancestors_BW is None:
             gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
@@ -79,7 +79,7 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
     """Plan rows that write to no block and attend to the positions below their length and to one another."""
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
     if mask.ancestors_BW is not None:
-        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window)
+        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window, mask.depths_BW)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)

@@ -85,7 +85,7 @@ def _share(
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr,
     PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Take a program's share of the splits that all rows of a tile see alike; these have splits of two sizes at most."""
+    """Take a program's share of the splits that all rows of a tile see alike; these have two sizes at most."""
     _, positions_ptr, _, _, _, _, _, _, _, _, room = memory
     row = row_tile * TILE + tl.arange(0, TILE)
     known = row < WIDTH * GROUP
@@ -133,9 +133,9 @@ def _share_of_size(
         best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
     if behind > begin:
         last_mass = tl.max(mass, 1)
-        if PROGRAMS < SPLITS:
-            if program == 0:
-                best, last_mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, last_mass, sum_)
+        if program == 0:
+            # Where its splits are one, nothing is added.
+            best, last_mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, last_mass, sum_)
         slot = _slot_of(behind - 1, length, size, TOKENS, PROGRAMS)
         _leave(parts, slot, row, stores, best, last_mass, sum_, WIDTH, GROUP, SIZE, PARTS)
 
