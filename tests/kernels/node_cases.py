@@ -5,6 +5,8 @@ from typing import Any
 import triton.language as tl
 
 from services.common.kernels.accept import choose, scores
+from services.common.kernels.argmax_token import top
+from services.common.kernels.choose_nodes import kernel as choosing
 from services.common.kernels.nodes import kernel as nodes
 from services.common.kernels.span_attention.tree import program as tree
 
@@ -37,6 +39,17 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (nodes.keep_path_kernel, {"WIDTH": 16, "CHUNK": 1024, "PDL": True}, {"cache_ptr": kind, "slots_ptr": "*i64"})
         for kind in ("*bf16", "*i8")
+    ),
+    (top.tile_top_kernel, {"COUNT": 8, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
+    (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 512, "PDL": True}, {"keys_ptr": "*i64"}),
+    *(
+        (
+            choosing.choose_nodes_kernel,
+            {"COUNT": 15, "ROWS_PAD": 16, "POSITIONS": 15, "BEFORES": befores, "CANDIDATES": 8, "PADDED": 8}
+            | {"PDL": True},
+            {"tokens_ptr": "*i64"},
+        )
+        for befores in (1, 8)
     ),
     (scores.score_kernel, {"WIDTH": 16, "WIDTH_PAD": 16, "TILE": 256}, {}),
     (choose.best_kernel, {"WIDTH": 16, "TILE": 256}, {"tokens_ptr": "*i32"}),

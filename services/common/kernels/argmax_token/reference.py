@@ -19,3 +19,9 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
     if len(rows_RD) <= _ROWS:
         return linear(rows_RD, weight_VD).argmax(-1)
     return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])
+
+
+def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int) -> tuple[Tensor, Tensor]:
+    """Return the best scores of every row of `rows @ weight.T`, and their tokens."""
+    values_RC, ids_RC = linear(rows_RD, weight_VD).topk(count, -1)
+    return values_RC, ids_RC

@@ -100,7 +100,7 @@ class DraftBlock:
         count: int | None = None,
         coupling: Coupling | None = None,
     ) -> Candidates:
-        """Return on a CPU the best tokens of the same positions, and how likely each is."""
+        """Return the best tokens of the same positions, and how likely each is."""
         hidden_BKD = self._drafted(ids_BW, rows, draft_kv_L2NSHD, embed_VD, count)
         return self._head.rank(hidden_BKD, head, ids_BW[:, 0], coupling)
 

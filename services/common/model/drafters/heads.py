@@ -2,9 +2,10 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from services.common.kernels.argmax_token import argmax_of_product, argmax_token
+from services.common.kernels.argmax_token import argmax_of_product, argmax_token, top_of_product
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.model.drafters.coupling import Coupling
@@ -27,7 +28,7 @@ class DraftHead(Protocol):
         ...
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
-        """Return the best tokens of every position, on a CPU; what `choose` would take is among them."""
+        """Return the best tokens of every position; what `choose` would take is among them."""
         ...
 
 
@@ -55,12 +56,15 @@ class ArgmaxHead:
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
         """Each position by itself."""
-        count = hidden_BKD.shape[1]
-        scores_RV = scaled_logits(hidden_BKD.reshape(-1, hidden_BKD.shape[-1]), head, self._spec)
-        if coupling is not None:
-            scores_RV = self._vocabulary.coupling(coupling).apply(scores_RV, count)
-        values_RC, ids_RC = scores_RV.topk(min(CANDIDATES, scores_RV.shape[1]), -1)
-        ids_BKC = self._vocabulary.tokens(ids_RC).view(-1, count, ids_RC.shape[1])
+        count, rows_RD = hidden_BKD.shape[1], hidden_BKD.reshape(-1, hidden_BKD.shape[-1])
+        most = min(CANDIDATES, len(head))
+        if coupling is None:
+            values_RC, ids_RC = top_of_product(rows_RD, head, most)
+            values_RC = bounded(values_RC, self._spec)  # the order stays
+        else:
+            scores_RV = scaled_logits(rows_RD, head, self._spec)
+            values_RC, ids_RC = self._vocabulary.coupling(coupling).apply(scores_RV, count).topk(most, -1)
+        ids_BKC = self._vocabulary.tokens(ids_RC).view(-1, count, most)
         return Candidates(ids_BKC, log_chances(values_RC.view(ids_BKC.shape)[:, :, None], coupling))
 
 
@@ -69,12 +73,17 @@ def log_chances(scores_BKPC: Tensor, coupling: Coupling | None) -> Tensor:
     if coupling is not None:
         factor_B = 1.0 - (1.0 - COUPLED_SURENESS) * coupling.weight_B
         scores_BKPC = scores_BKPC * factor_B[:, None, None, None]
-    return scores_BKPC.log_softmax(-1)
+    wide = torch.float64 if scores_BKPC.dtype == torch.float64 else torch.float32
+    return scores_BKPC.log_softmax(-1, dtype=wide)
 
 
 def scaled_logits(rows_RD: Tensor, head: Weight, spec: DrafterSpec) -> Tensor:
     """Return the logits [R, V] of rows as the checkpoint defines them: multiplied, then bounded."""
-    logits_RV, cap = linear(rows_RD, head), spec.logit_cap
+    return bounded(linear(rows_RD, head), spec)
+
+
+def bounded(logits: Tensor, spec: DrafterSpec) -> Tensor:
+    """Return logits of any shape as the checkpoint defines them: multiplied, then bounded."""
     if spec.logit_scale != 1.0:
-        logits_RV = logits_RV * spec.logit_scale
-    return (logits_RV / cap).tanh() * cap if cap else logits_RV
+        logits = logits * spec.logit_scale
+    return (logits / spec.logit_cap).tanh() * spec.logit_cap if spec.logit_cap else logits

@@ -1,19 +1,19 @@
-"""Which drafts of a block become the nodes of a tree: those whose paths have the largest products of probabilities.
+"""What a head says of trees: the candidates of each position, and how likely they are.
 
 Suffixes: B sequences, K positions of the block, P candidates of the position before, C candidates of a position.
 """
 
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from services.common.kernels import choose_nodes as kernels
+
 CANDIDATES = 8
 """Of a position: more change what sixteen rows accept by less than one in a hundred (docs/log/2026-11.md)."""
 COUPLED_SURENESS = 0.7
 """Factor on scores that hold the target's own noise: alone they are too sure (docs/log/2026-11.md)."""
-ABSENT = -1
 
 
 class Candidates(NamedTuple):
@@ -28,45 +28,10 @@ class Candidates(NamedTuple):
 
 
 def choose_nodes(found: Candidates, count: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and parents [B, count], int64, of the best nodes of each sequence; draft j is row j + 1.
-
-    Parents stand before their children, equal scores in the order of depth, then rank. The nodes of a smaller tree are
-    the first ones of a larger.
-    """
-    values_BKPC, order_BKPC = found.scores_BKPC.sort(dim=-1, descending=True, stable=True)
-    trees = [
-        _grow(ids, values, order, count)
-        for ids, values, order in zip(found.ids_BKC.tolist(), values_BKPC.tolist(), order_BKPC.tolist(), strict=True)
-    ]
-    tokens_BK, parents_BK = torch.tensor(trees).unbind(1)
-    return tokens_BK, parents_BK
+    """Return tokens and parents [B, count], int64, of the best nodes of each sequence, as the operator says."""
+    return kernels.choose_nodes(found.ids_BKC, found.scores_BKPC, count)
 
 
 def chain_of(drafts_BK: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tokens and parents of drafts that follow one another."""
-    return drafts_BK, torch.arange(drafts_BK.shape[1]).expand_as(drafts_BK)
-
-
-def _grow(
-    ids_KC: list[list[int]], values_KPC: list[list[list[float]]], order_KPC: list[list[list[int]]], count: int
-) -> tuple[list[int], list[int]]:
-    """Take nodes out of a heap, best first; each brings its next sibling and its first child.
-
-    An entry is (score, depth, rank, parent's row, candidate before, parent's score); scores are negative.
-    """
-    tokens, parents = [ABSENT] * count, [0] * count
-    heap = [(-values_KPC[0][0][0], 0, 0, 0, 0, 0.0)]
-    for draft in range(count):
-        if not heap:
-            break
-        score, depth, rank, parent, before, above = heappop(heap)
-        candidate = order_KPC[depth][before][rank]
-        tokens[draft], parents[draft] = ids_KC[depth][candidate], parent
-        siblings = values_KPC[depth][before]
-        if rank + 1 < len(siblings):
-            heappush(heap, (above - siblings[rank + 1], depth, rank + 1, parent, before, above))
-        if depth + 1 < len(ids_KC):
-            behind = candidate if len(values_KPC[depth + 1]) > 1 else 0
-            first = score - values_KPC[depth + 1][behind][0]
-            heappush(heap, (first, depth + 1, 0, draft + 1, behind, score))
-    return tokens, parents
+    return drafts_BK, torch.arange(drafts_BK.shape[1], device=drafts_BK.device).expand_as(drafts_BK)

@@ -20,9 +20,11 @@ class AnswerPost:
         """On a GPU answers are collected in pinned memory first."""
         self._mailbox = mailbox
         self._on_gpu = mailbox.tokens_SK.is_cuda
-        self._tokens_SK, self._tag_S3 = mailbox.tokens_SK, mailbox.tag_S3
+        self._tokens_SK, self._tag_S3, self._parents_SK = mailbox.tokens_SK, mailbox.tag_S3, mailbox.parents_SK
         if self._on_gpu:
             self._tokens_SK, self._tag_S3 = (each.cpu().pin_memory() for each in (self._tokens_SK, self._tag_S3))
+            if self._parents_SK is not None:
+                self._parents_SK = self._parents_SK.cpu().pin_memory()
 
     def fill(self, reply: pb.PaceResponse, count: int) -> None:
         """Keeps rows of a known slot with `count` tokens; ignores a message with more rows than there are slots."""
@@ -39,10 +41,9 @@ class AnswerPost:
 
     def _set_parents(self, draft: Draft, count: int) -> None:
         """Where drafts are trees; one that says nothing of parents, or of too many or too few, is a chain."""
-        parents_SK = self._mailbox.parents_SK
-        if parents_SK is not None:
+        if self._parents_SK is not None:
             told = draft.parents if len(draft.parents) == count else range(count)
-            parents_SK.numpy()[draft.slot, :count] = np.array(told, np.uint32).view(np.int32)
+            self._parents_SK.numpy()[draft.slot, :count] = np.array(told, np.uint32).view(np.int32)
 
     def deliver(self) -> None:
         """Enqueues the copy to the device.
@@ -52,3 +53,5 @@ class AnswerPost:
         if self._on_gpu:
             self._mailbox.tokens_SK.copy_(self._tokens_SK, non_blocking=True)
             self._mailbox.tag_S3.copy_(self._tag_S3, non_blocking=True)
+            if self._mailbox.parents_SK is not None and self._parents_SK is not None:
+                self._mailbox.parents_SK.copy_(self._parents_SK, non_blocking=True)

@@ -1,0 +1,86 @@
+"""The choice on the GPU, one program a sequence: it holds every child of every node, and takes the best one each time.
+
+Bytes for B sequences of K positions: B K C (8 + 4 P). Sums are float64, as in the reference, so that equal scores are
+equal in both. A child's number holds what decides among equals: its depth, rank and parent, then its candidate.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="attr-defined"
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+
+_MOST = 64
+"""Rows of a tree, and of a block, and candidates of a position."""
+_LAST = tl.constexpr(0x7FFFFFFF)
+
+
+def choose_nodes(ids_BKC: Tensor, scores_BKPC: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return tokens and parents of the best nodes of each sequence; see the operator."""
+    batch, positions, befores, candidates = scores_BKPC.shape
+    assert max(count + 1, positions, candidates) <= _MOST, "a tree's numbers have six bits"
+    ids_BKC, scores_BKPC = ids_BKC.contiguous(), scores_BKPC.contiguous()
+    tokens_BK = torch.empty((batch, count), dtype=torch.int64, device=ids_BKC.device)
+    parents_BK = torch.empty_like(tokens_BK)
+    choose_nodes_kernel[(batch,)](
+        ids_BKC, scores_BKPC, tokens_BK, parents_BK, COUNT=count, ROWS_PAD=triton.next_power_of_2(count + 1),
+        POSITIONS=positions, BEFORES=befores, CANDIDATES=candidates, PADDED=triton.next_power_of_2(candidates),
+        PDL=PDL, num_warps=1, **LAUNCH,
+    )  # fmt: skip
+    return tokens_BK, parents_BK
+
+
+@triton.jit
+def choose_nodes_kernel(
+    ids_ptr, scores_ptr, tokens_ptr, parents_ptr,
+    COUNT: tl.constexpr, ROWS_PAD: tl.constexpr, POSITIONS: tl.constexpr, BEFORES: tl.constexpr,
+    CANDIDATES: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Take the best child COUNT times; each node that is taken brings its own children."""
+    line = tl.program_id(0).to(tl.int64)
+    allow_next(PDL)
+    await_previous(PDL)
+    row = tl.arange(0, ROWS_PAD)[:, None]
+    ids_ptr += line * POSITIONS * CANDIDATES
+    scores_ptr += line * POSITIONS * BEFORES * CANDIDATES
+    cost, number = _children(scores_ptr, 0, 0, 0, 0.0, POSITIONS, BEFORES, CANDIDATES, PADDED)
+    costs = tl.where(row == 0, cost, float("inf"))
+    numbers = tl.where(row == 0, number, _LAST)
+    for draft in range(COUNT):
+        least = tl.min(tl.min(costs, 1), 0)
+        chosen = tl.min(tl.min(tl.where(costs == least, numbers, _LAST), 1), 0)
+        exists = least < float("inf")
+        depth, parent, candidate = chosen >> 18, (chosen >> 6) & 63, chosen & 63
+        token = tl.load(ids_ptr + depth * CANDIDATES + candidate, mask=exists, other=-1)
+        tl.store(tokens_ptr + line * COUNT + draft, tl.where(exists, token, -1))
+        tl.store(parents_ptr + line * COUNT + draft, tl.where(exists, parent, 0).to(tl.int64))
+        costs = tl.where(numbers == chosen, float("inf"), costs)
+        before = candidate if BEFORES > 1 else 0
+        cost, number = _children(
+            scores_ptr, depth + 1, before, draft + 1, least, POSITIONS, BEFORES, CANDIDATES, PADDED
+        )  # fmt: skip
+        costs = tl.where(row == draft + 1, cost, costs)  # infinite behind none
+        numbers = tl.where(row == draft + 1, number, numbers)
+
+
+@triton.jit
+def _children(
+    scores_ptr, depth, before, parent, above,
+    POSITIONS: tl.constexpr, BEFORES: tl.constexpr, CANDIDATES: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    """Return costs and numbers [1, C] of a node's children: the sum of what its path is unlikely by, and its order."""
+    candidate = tl.arange(0, PADDED)
+    known = (candidate < CANDIDATES) & (depth < POSITIONS)
+    score = tl.load(scores_ptr + (depth * BEFORES + before) * CANDIDATES + candidate, mask=known, other=float("-inf"))
+    score = tl.where(score == score, score, float("-inf"))
+    across = tl.sum(tl.where(candidate[:, None] == candidate[None, :], score[:, None], 0.0), 0)
+    better = (across[None, :] > score[:, None]) | (
+        (across[None, :] == score[:, None]) & (candidate[None, :] < candidate[:, None])
+    )
+    rank = tl.sum(better.to(tl.int32), 1)
+    number = (depth << 18) | (rank << 12) | (parent << 6) | candidate
+    return (above - score.to(tl.float64))[None, :], number[None, :]
