@@ -154,8 +154,8 @@ chaos: setup  ## STREAMS through three pods and two gateways, while every proces
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
 
-bench-nodes: setup  ## trees of drafts against chains of as many rows, through a running pair on two cores; ten minutes at most
-	@$(PY) -m tests.bench.nodes $(ARGS)
+bench-nodes: setup  ## trees of drafts against chains of as many rows, through a running pair on two cores, or DEVICE=cuda; ten minutes at most
+	@$(PY) -m tests.bench.$(if $(filter cuda,$(DEVICE)),gpu.)nodes $(ARGS)
 
 pictures: .venv/.bench  ## tables and plots of the pages, out of saved results
 	@$(PY) -m tests.bench.pages

@@ -124,7 +124,7 @@ class TargetSettings:
     """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, `1,4,8,16` there with nodes, and
     `1,4,6,8,12,16` on a GPU if they fit."""
     nodes: bool = False
-    """Rounds check trees of drafts, and a width counts their nodes; on a CPU, with a drafter's checkpoint."""
+    """Rounds check trees of drafts, and a width counts their nodes; with a drafter's checkpoint."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
@@ -226,7 +226,6 @@ class TargetSettings:
         on_gpu = self.device == "cuda"
         # There the order of a sum follows the number of rows, and eight bits show it.
         _require(on_gpu or self.dtype != "bfloat16", "dtype", "bfloat16 is not exact on a CPU: take float32")
-        _require(not (on_gpu and self.nodes), "nodes", "trees of drafts have no kernels for a GPU yet")
         _require(self.compile_threads >= 1, "compile_threads", "must be 1 or more")
         _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
         _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")

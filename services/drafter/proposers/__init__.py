@@ -42,4 +42,4 @@ class Proposer(Protocol):
         """
 
     def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """As trees, on a CPU: tokens, and the row that each follows; draft j is row j + 1, the anchor row 0."""
+        """As trees: tokens, and the row that each follows; draft j is row j + 1, the anchor row 0."""

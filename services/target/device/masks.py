@@ -68,15 +68,16 @@ class Masks:
             pool.mailbox_SK, pool.tag_S3, inputs.rows_B[:bucket], pool.state.epoch_S, inputs.expected_2,
             pool.model.spec.vocab_size, out_BK,
         )  # fmt: skip
+        parents_BK = self._parents(out_BK)  # it checks the drafts too
         if self._stream is None:
-            return lambda: _paths(out_BK, self._parents(out_BK))
-        host_BK = out_BK.to("cpu", non_blocking=True)
+            return lambda: _paths(out_BK, parents_BK)
+        host_BK, told_BK = (each.to("cpu", non_blocking=True) for each in (out_BK, parents_BK))
         read = torch.cuda.Event()
         read.record()
 
         def told() -> list[Path]:
             watch(read)
-            return _paths(host_BK, self._parents(host_BK))
+            return _paths(host_BK, told_BK)
 
         return told
 
@@ -85,7 +86,7 @@ class Masks:
         bucket, count = drafts_BK.shape
         if self._pool.parents_SK is None:
             return torch.arange(count).expand(bucket, -1)
-        nodes = Nodes.allocate(bucket, count + 1)
+        nodes = Nodes.allocate(bucket, count + 1, self._pool.device)
         self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
         return nodes.parents_BK
 

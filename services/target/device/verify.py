@@ -88,7 +88,7 @@ class VerifyStep:
         rates = pool.settings.synthetic_acceptance
         self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self._beside = inputs.beside
-        self._nodes = Nodes.allocate(bucket, width) if pool.parents_SK is not None and width > 1 else None
+        self._nodes = Nodes.allocate(bucket, width, device) if pool.parents_SK is not None and width > 1 else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device, trees=self._nodes is not None)
         self.logits_BWV = torch.empty(0)
@@ -107,9 +107,8 @@ class VerifyStep:
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
         slots, size = state.slots, pool.settings.block_size
-        mask = OPEN if self._nodes is None else Mask(ancestors_BW=self._nodes.ancestors_BW)
         ids_BW, span = prepare_span(
-            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, size, mask
+            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, size, self._mask
         )
         if self._short:
             span = replace(span, short=True)
@@ -132,6 +131,14 @@ class VerifyStep:
             pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
             pool.seeds.publish()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
+
+    @property
+    def _mask(self) -> Mask:
+        """What a row sees of its own span."""
+        nodes = self._nodes
+        if nodes is None:
+            return OPEN
+        return Mask(ancestors_BW=nodes.ancestors_BW, lineage_BWW=nodes.lineage_BWW, depths_BW=nodes.depths_BW)
 
     def _take(self) -> Tensor:
         if self._width == 1:

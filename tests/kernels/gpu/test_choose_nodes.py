@@ -30,9 +30,7 @@ def test_the_best_tokens_are_found_in_every_tile(columns: int, dtype: torch.dtyp
     assert ids[0, :3].tolist() == [5, 7, 3 * top.TOP_TILE]
 
 
-@pytest.mark.parametrize(
-    ("positions", "befores", "count"), [(15, 1, 15), (1, 1, 12), (5, CANDIDATES, 15)]
-)
+@pytest.mark.parametrize(("positions", "befores", "count"), [(15, 1, 15), (1, 1, 12), (5, CANDIDATES, 15)])
 def test_the_nodes_are_those_of_the_heap(positions: int, befores: int, count: int) -> None:
     """Scores in steps of a quarter are often equal."""
     generator = torch.Generator().manual_seed(count)

@@ -39,10 +39,8 @@ def test_rows_are_compared_in_one_of_three_modes_and_strictly_on_a_gpu(settings:
     assert TargetSettings(model="m", device="cuda", exact="strict").exact == "strict"
 
 
-def test_trees_are_for_a_cpu_and_may_have_more_nodes_than_a_chain_has_rows() -> None:
-    with pytest.raises(PacelineError, match="no kernels for a GPU yet") as refusal:
-        TargetSettings(model="m", device="cuda", nodes=True)
-    assert refusal.value.field == "nodes"
+def test_trees_may_have_more_nodes_than_a_chain_has_rows() -> None:
+    assert TargetSettings(model="m", device="cuda", nodes=True).draft_widths[-1] == 16
     assert TargetSettings(model="m").draft_widths == (1, 4, 8)
     assert TargetSettings(model="m", nodes=True).draft_widths == (1, 4, 8, 16)
     assert TargetSettings(model="m", nodes=True, widths=(1, 6)).draft_widths == (1, 6)

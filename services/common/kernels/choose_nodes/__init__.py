@@ -15,9 +15,9 @@ __all__ = ["ABSENT", "choose_nodes"]
 def choose_nodes(ids_BKC: Tensor, scores_BKPC: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return tokens and parents [B, count], int64, of the best nodes of each sequence; draft j is row j + 1.
 
-    Scores are log-probabilities. P is 1, or C where they depend on the candidate before; at the first position all P are
-    equal. Parents stand before their children, equal scores in the order of depth, then rank, then parent. The nodes of
-    a smaller tree are the first ones of a larger. Where candidates do not suffice, drafts are absent.
+    Scores are log-probabilities. P is 1, or C where they depend on the candidate before; at the first position all P
+    are equal. Parents stand before their children, equal scores in the order of depth, then rank, then parent. The
+    nodes of a smaller tree are the first ones of a larger. Where candidates do not suffice, drafts are absent.
     """
     if on_kernel(ids_BKC):
         from services.common.kernels.choose_nodes import kernel

@@ -43,7 +43,7 @@ class DraftContext(Protocol):
 
     @property
     def ranks(self) -> bool:
-        """Whether the drafter ranks several tokens of a position: on a CPU drafts may be trees."""
+        """Whether the drafter ranks several tokens of a position: drafts may be trees."""
         ...
 
     @property

@@ -86,8 +86,23 @@ class Scratch:
         starts = [self._lengths[slot] + offset for slot in slots]
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
         prints_BW2 = self._round(shape, slots, starts, tokens)
+        if self._pool.parents_SK is not None and width > 1:
+            prints_BW2 += self._unlike_twins(shape, slots, starts, tokens, prints_BW2)
         prints_BW2[..., 1] += self._recurrent.written(self._prints, *self._rows(slots, starts, width)).view(-1, width)
         return prints_BW2
+
+    def _unlike_twins(
+        self, shape: Shape, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]], chain: Tensor
+    ) -> Tensor:
+        """Return how many rows of a tree of twins are not as that depth of the chain [1]: none should be.
+
+        Each depth has two nodes of one token, and those of the next follow the second of them.
+        """
+        depths = [(row + 1) // 2 for row in range(shape.span)]
+        parents = [2 * (depth - 1) for depth in depths[1:]]
+        told = [[row[depth] for depth in depths] for row in tokens]
+        twins_BW2 = self._round(shape, slots, starts, told, parents)
+        return (twins_BW2 != chain[:, depths]).sum().view(1)
 
     def prefill(self, pack: Shape, start: int) -> Tensor:
         """Fill a pack with a chunk, as far as blocks go; return prints [tokens, 2].
@@ -128,8 +143,10 @@ class Scratch:
         return torch.cat(parts)[:count]
 
     def _round(
-        self, shape: Shape, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
-    ) -> Tensor:
+        self, shape: Shape, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]],
+        parents: Sequence[int] = (),
+    ) -> Tensor:  # fmt: skip
+        """Run a round; where rows are nodes, of trees with these parents, else of chains."""
         pool, steps, width = self._pool, self._steps, shape.span
         for slot, start in zip(slots, starts, strict=True):
             self._recurrent.reach(slot, start)
@@ -144,6 +161,10 @@ class Scratch:
             drafts = [token for row in tokens for token in row[1:]]
             drafts_BK = upload(drafts, pool.mailbox_SK.dtype, pool.device).view(len(slots), width - 1)
             pool.mailbox_SK[:, : width - 1].index_copy_(0, where, drafts_BK)
+            if pool.parents_SK is not None:
+                told = [*(parents or range(width - 1))] * len(slots)
+                told_BK = upload(told, pool.parents_SK.dtype, pool.device).view(len(slots), width - 1)
+                pool.parents_SK[:, : width - 1].index_copy_(0, where, told_BK)
         scores_BWV = self._scores(shape, slots)[: len(slots)]
         scores_T = self._prints.of(scores_BWV.flatten(0, 1))
         written_T = self._written(*self._rows(slots, starts, width))
@@ -211,6 +232,8 @@ class Scratch:
         """What the check overwrites beside K/V."""
         pool, slots, mapped = self._pool, self._pool.state.slots, self._pool.mapped
         mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
+        if pool.parents_SK is not None:
+            mine.append(pool.parents_SK)
         published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
         return [*mine, *published, *self._steps.pack.tensors, *self._recurrent.small]
 

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear import allowed
+from services.common.kernels.nodes import Nodes
 from services.common.model import Target
 from services.common.model.drafters.context import BlockContext
+from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck, ExactMode
 from services.target.device.exact.prints import Prints
 from services.target.device.exact.shape import verify
@@ -66,6 +68,25 @@ def state(rig: Rig) -> list[Tensor]:
     inputs = [pool.state.block_table_SN, pool.state.epoch_S, pool.mailbox_SK, pool.tag_S3]
     rounds = [rig.runner.steps.round.rows_B, rig.runner.steps.round.expected_2, *rig.runner.steps.pack.tensors]
     return [tensor.clone() for tensor in (*caches, *slots, *mapped, *inputs, *rounds)]
+
+
+def test_rows_of_trees_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they stand at other places than their depths they differ, and nothing remains of the check."""
+    pair = made_up_pair()
+    with Rig(pair.target, pair.drafter, replace(SETTINGS, nodes=True)) as rig:
+        parents_SK = rig.runner.pool.parents_SK
+        assert parents_SK is not None
+        before = [*state(rig), parents_SK.clone()]
+        assert checked(rig) == []
+        assert all(map(torch.equal, [*state(rig), parents_SK], before))
+        read = Pool.read_nodes
+
+        def misplaced(self: Pool, rows_B: Tensor, drafts_BK: Tensor, nodes: Nodes) -> None:
+            read(self, rows_B, drafts_BK, nodes)
+            nodes.depths_BW.copy_(torch.arange(nodes.depths_BW.shape[1]))
+
+        monkeypatch.setattr(Pool, "read_nodes", misplaced)
+        assert checked(rig) == ["verify 1 x 4", "verify 2 x 4"]
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""python -m tests.bench.gpu.nodes: rounds of trees against rounds of chains of as many rows, through running pairs.
+
+Texts come first: plain, by chains and by trees, at every number of streams. Then come tokens a second of the same. Each
+line of JSON is one number of rows, one temperature and one number of streams; `differ` counts texts that are not what
+plain decoding says. `--part verify` times a verify of shapes with random weights instead. A table is printed last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.bench.gpu.nodes_verify import verify_lines
+from tests.bench.nodes_offline import Pair, read_pair
+from tests.integration.pair import PairProcesses
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import TinyPair
+
+ROWS, TEMPERATURES, STREAMS = (8, 16), (0.0, 0.8), (1, 8, 32)
+READY_S = 240.0
+MEMORY = 6 << 30
+"""Bytes of each target: several are up at once."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Tokens a round with a bonus each; the ratio of tokens a second; texts, how many are not what plain decoding says.
+
+    `captured` counts graphs that were captured after warm-up.
+    """
+
+    pair: str
+    rows: int
+    temperature: float
+    streams: int
+    tau_chain: float
+    tau_nodes: float
+    tokens_per_s_chain: float
+    tokens_per_s_nodes: float
+    tokens_ratio: float
+    texts: int
+    differ: int
+    captured: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """The texts of some requests, tokens a round, and tokens a second of all together."""
+
+    texts: list[list[int]]
+    tau: float
+    speed: float
+
+
+def main() -> int:
+    """Measures what was asked for; returns 1 where a text differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.nodes", description=__doc__)
+    parser.add_argument("--part", choices=("served", "verify"), default="served")
+    parser.add_argument("--pair", nargs="+", default=["embedded"])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify")
+    parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
+    asked = parser.parse_args()
+    if asked.tiny:
+        asked.rows, asked.streams, asked.tokens, asked.shape = [8], [1, 2], 12, ["tiny"]
+    if asked.part == "verify":
+        print("\n".join(verify_lines(asked.shape, asked.rows, asked.device)))
+        return 0
+    lines = [line for name in asked.pair for line in served(name, asked)]
+    print(table(lines))
+    return int(any(line.differ or line.captured for line in lines))
+
+
+def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
+    """Yield a line for each number of rows, temperature and streams of one pair, and print it."""
+    pair = read_pair(name, 16)
+    for rows in asked.rows:
+        # A chain is as long as the drafter's block at most.
+        block = json.loads((pair.drafter / "config.json").read_text("utf-8"))["block_size"]
+        chain = ["--widths", f"1,{min(rows, block)}"]
+        nodes = ["--widths", f"1,{rows}", "--nodes", "true"]
+        with tempfile.TemporaryDirectory(prefix="pl") as folder:
+            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chain), ("n", nodes))]
+            try:
+                for one in pairs:
+                    one.wait_ready(READY_S)
+                for line in asyncio.run(_measured(pair, rows, pairs, asked)):
+                    print(json.dumps(asdict(line)), flush=True)
+                    yield line
+            finally:
+                for one in pairs:
+                    one.stop()
+
+
+def _started(folder: Path, pair: Pair, flags: Sequence[str], asked: argparse.Namespace) -> PairProcesses:
+    folder.mkdir(mode=0o700)
+    device = ["--device", asked.device]
+    target = [*device, *flags, "--slots", str(max(asked.streams))]
+    if asked.device == "cuda":
+        target += ["--memory-bytes", str(MEMORY)]
+    return PairProcesses(folder, TinyPair(pair.target, pair.drafter), target, drafter_flags=device)
+
+
+async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked: argparse.Namespace) -> list[Line]:
+    lines, before = [], [one.describe().graphs for one in pairs]
+    for streams in asked.streams:
+        for temperature in TEMPERATURES:
+            told = []
+            for one, drafts in ((pairs[0], False), (pairs[0], True), (pairs[1], True)):
+                async with SessionClient(one.bound["grpc"]) as client:
+                    await _told(client, pair, streams, temperature, 8, drafts)  # warms up
+                    told.append(await _told(client, pair, streams, temperature, asked.tokens, drafts))
+            plain, chain, nodes = told
+            after = [one.describe().graphs for one in pairs]
+            captured = sum(new.captures - old.captures for new, old in zip(after, before, strict=True))
+            unlike = zip(plain.texts, chain.texts, nodes.texts, strict=True)
+            differ = sum(not one == other == third for one, other, third in unlike)
+            lines.append(
+                Line(
+                    pair.name, rows, temperature, streams, chain.tau, nodes.tau, chain.speed, nodes.speed,
+                    round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured,
+                )
+            )  # fmt: skip
+            _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
+    return lines
+
+
+async def _told(client: SessionClient, pair: Pair, streams: int, temperature: float, tokens: int, drafts: bool) -> Told:
+    """Let so many requests run at once, sixteen at least in all, and each prompt with a seed of its own."""
+    count = max(streams, len(pair.prompts))
+    limit, writing = asyncio.Semaphore(streams), asyncio.Lock()
+    mark = f"{tokens}-{temperature}-{streams}-{time.monotonic_ns()}"
+
+    async def one(index: int) -> tuple[list[int], int]:
+        prompt = pair.prompts[index % len(pair.prompts)]
+        sampling = types.Sampling(temperature=temperature, seed=index)
+        frame = start(
+            f"{mark}-{index}", prompt, tokens, sampling=sampling, speculation=types.Speculation(off=not drafts)
+        )
+        async with limit:
+            async with writing:
+                stream = await client.start(frame)
+            end = await stream.ended()
+        return stream.tokens, int(end.speculation.rounds)
+
+    began = time.perf_counter()
+    found = await asyncio.gather(*map(one, range(count)))
+    took = time.perf_counter() - began
+    texts = [text for text, _ in found]
+    made, rounds = sum(map(len, texts)), sum(rounds for _, rounds in found)
+    return Told(texts, round((made - count) / max(rounds, 1), 3), round(made / took, 1))
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Return the lines as a short table."""
+    head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'tok/s':>8} {'nodes':>8} {'ratio':>6}"
+    rows = [
+        f"{one.pair:10} {one.rows:4} {one.temperature:4} {one.streams:3} {one.tau_chain:6} {one.tau_nodes:6} "
+        f"{one.tokens_per_s_chain:8} {one.tokens_per_s_nodes:8} {one.tokens_ratio:6} "
+        f"{one.differ} of {one.texts} differ, {one.captured} captured"
+        for one in lines
+    ]
+    return "\n".join([head, *rows])
+
+
+def _note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
