@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from deploy.stack import EMBEDDED
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.nodes_verify import verify_lines
-from tests.bench.nodes_offline import Pair, read_pair
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
@@ -49,6 +49,16 @@ class Line:
     texts: int
     differ: int
     captured: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, its drafter, and tokens of prompts to answer."""
+
+    name: str
+    target: Path
+    drafter: Path
+    prompts: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ def main() -> int:
 
 def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     """Yield a line for each number of rows, temperature and streams of one pair, and print it."""
-    pair = read_pair(name, 16)
+    pair = _pair(name, 16)
     for rows in asked.rows:
         # A chain is as long as the drafter's block at most.
         block = json.loads((pair.drafter / "config.json").read_text("utf-8"))["block_size"]
@@ -101,6 +111,20 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
             finally:
                 for one in pairs:
                     one.stop()
+
+
+def _pair(name: str, prompts: int) -> Pair:
+    """Return a pair with so many held-out prompts; only SmolLM2's needs a chat template."""
+    if name != "embedded":
+        from tests.bench.nodes_offline import read_pair
+
+        found = read_pair(name, prompts)
+        return Pair(name, found.target, found.drafter, found.prompts)
+    from tokenizers import Tokenizer
+
+    texts = json.loads((EMBEDDED / "heldout_prompts.json").read_text("utf-8"))[:prompts]
+    encode = Tokenizer.from_file(str(EMBEDDED / "target" / "tokenizer.json")).encode_batch
+    return Pair(name, EMBEDDED / "target", EMBEDDED / "drafter", [one.ids for one in encode(texts)])
 
 
 def _started(folder: Path, pair: Pair, flags: Sequence[str], asked: argparse.Namespace) -> PairProcesses:
