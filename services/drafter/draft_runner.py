@@ -86,9 +86,10 @@ def _draft_round(
 ) -> None:
     handoff.hold(stamp_2, bucket)
     rows_B = shared.rows_B[:bucket]
+    mailbox = shared.tokens_SK, shared.tag_S3
     if shared.parents_SK is None:
         drafts_BK = proposer.propose(shared, rows_B, width)
-    else:
-        drafts_BK, parents_BK = proposer.nodes(shared, rows_B, width)
-        shared.parents_SK[:, : width - 1].index_copy_(0, rows_B.long(), parents_BK.to(shared.parents_SK.dtype))
-    write_mailbox(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)
+        write_mailbox(drafts_BK, rows_B, shared.epoch_S, stamp_2, *mailbox)
+        return
+    drafts_BK, parents_BK = proposer.nodes(shared, rows_B, width)
+    write_mailbox(drafts_BK, rows_B, shared.epoch_S, stamp_2, *mailbox, parents_BK, shared.parents_SK)

@@ -161,7 +161,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"ROWS": 8, "LIMIT_NS": 2 * 10**7},
         {"rows_ptr": "*i32", "ready_ptr": "*i32", "masked_ptr": "*u8"},
     ),
-    (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
+    *(
+        (
+            write_mailbox._post_drafts_kernel,
+            {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True, **absent},
+            {"tokens_ptr": "*i32"},
+        )
+        for absent in ({"parents_ptr": None, "mailbox_parents_ptr": None}, {})
+    ),
     (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16", "lines_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),

@@ -157,6 +157,8 @@ def test_scores_are_told_in_the_order_of_the_path() -> None:
     assert result.path_BW.tolist() == [[0, 2, 3, 3]]
     assert result.tokens_BW.tolist() == [[6, 3, 8, -1]]
     assert result.by_depth(logits)[0].argmax(-1).tolist()[:3] == [6, 3, 8]
+    assert result.by_row(result.tokens_BW).tolist() == [[6, -1, 3, 8]]
+    assert result.by_depth(result.by_row(result.tokens_BW))[0, :3].tolist() == [6, 3, 8]
     assert (result.accepted_B.tolist(), result.drafted_B.tolist()) == ([2], [3])
 
 

@@ -71,8 +71,9 @@ class RoundOutput:
         """Enqueues the copies of a step's results at once."""
         table = None
         if [seat for _, seat in rows if seat.spec.logprobs is not None]:
-            chosen_BW, ids_BWN, values_BWN = logprobs(result.by_depth(logits_BWV), result.tokens_BW, self._most)
-            table = (to_host(chosen_BW), to_host(ids_BWN), to_host(values_BWN))
+            found = logprobs(logits_BWV, result.by_row(result.tokens_BW), self._most)
+            chosen_BW, ids_BWN, values_BWN = (to_host(result.by_depth(each)) for each in found)
+            table = (chosen_BW, ids_BWN, values_BWN)
         path_BW = None if result.path_BW is None else to_host(result.path_BW)
         self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW))
 

@@ -71,16 +71,21 @@ def test_sequences_of_a_drafter_are_not_ranked() -> None:
     assert span.ranks_B2 is None
 
 
-def test_post_drafts() -> None:
+@pytest.mark.parametrize("trees", [False, True])
+def test_post_drafts(trees: bool) -> None:
     drafts, epochs, stamp = torch.arange(6).view(3, 2), torch.tensor([4, 5, 6, 7]), torch.tensor([11, 2])
     tokens, tags = torch.full((4, 5), -9, dtype=torch.int32), torch.zeros(4, 3, dtype=torch.int64)
-    drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there = there(
-        drafts, ROWS, epochs, stamp, tokens, tags
+    parents, followed = torch.tensor([0, 1]).expand(3, -1), tokens.clone()
+    drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there, parents_there, followed_there = there(
+        drafts, ROWS, epochs, stamp, tokens, tags, parents, followed
     )
-    post_kernel.write_mailbox(drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there)
-    post_reference.write_mailbox(drafts, ROWS, epochs, stamp, tokens, tags)
+    of_trees, of_trees_there = ((parents, followed), (parents_there, followed_there)) if trees else ((), ())
+    post_kernel.write_mailbox(drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there, *of_trees_there)
+    post_reference.write_mailbox(drafts, ROWS, epochs, stamp, tokens, tags, *of_trees)
     assert torch.equal(tokens_there.cpu(), tokens)
     assert torch.equal(tags_there.cpu(), tags)
+    assert torch.equal(followed_there.cpu(), followed)
+    assert bool((followed >= 0).any()) == trees
 
 
 def test_publish_slots() -> None:

@@ -256,11 +256,18 @@ class RoundResult:
         path_BW = torch.arange(width, device=device).expand(bucket, -1).clone() if trees else None
         return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW)
 
-    def by_depth(self, rows_BWX: Tensor) -> Tensor:
-        """Return what belongs to rows in the order of the accepted path."""
+    def by_depth(self, rows_BW: Tensor) -> Tensor:
+        """Return what belongs to rows [B, W, ...] in the order of the accepted path."""
         if self.path_BW is None:
-            return rows_BWX
-        return rows_BWX.gather(1, self.path_BW[..., None].expand_as(rows_BWX))
+            return rows_BW
+        index = self.path_BW.view(*self.path_BW.shape, *[1] * (rows_BW.ndim - 2))
+        return rows_BW.gather(1, index.expand_as(rows_BW))
+
+    def by_row(self, tokens_BW: Tensor) -> Tensor:
+        """Return tokens of the accepted path at their rows; rows on no path have -1."""
+        if self.path_BW is None:
+            return tokens_BW
+        return torch.full_like(tokens_BW, -1).scatter_reduce_(1, self.path_BW, tokens_BW, "amax")
 
     def unpack(self, packed_N: Tensor) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
         """Tokens, counts, accepted, drafted and ends of a copy of `packed_N`."""
