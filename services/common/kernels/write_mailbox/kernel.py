@@ -1,4 +1,4 @@
-"""Mailbox writes on the GPU, one program a row. Bytes for B rows of K drafts: B (12 K + 56), with parents B (24 K + 56)."""
+"""Mailbox writes on the GPU, one program a row. Bytes for B rows of K drafts: B (12 K + 56), 12 K more with parents."""
 
 import triton
 import triton.language as tl
@@ -17,7 +17,8 @@ def write_mailbox(
     count, width = drafts_BK.shape
     _post_drafts_kernel[(count,)](
         drafts_BK, rows_B, epochs_S, stamp_2, tokens_SK, tags_S3, parents_BK, parents_SK, *drafts_BK.stride(),
-        *(drafts_BK if parents_BK is None else parents_BK).stride(), tokens_SK.stride(0), WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1, **LAUNCH,
+        *(drafts_BK if parents_BK is None else parents_BK).stride(), tokens_SK.stride(0), WIDTH=width,
+        WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
 
 
