@@ -124,9 +124,9 @@ class VerifyStep:
         rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
         accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, best, self._nodes)
         pool.states.commit(self._rows_B, self.result.count_B)
-        if self.result.path_BW is not None:
-            keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)
         self._beside.join()
+        if self.result.path_BW is not None:  # behind the draft context, which moves too
+            keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)
         if pool.seeds is not None and states_TD is not None:
             pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
             pool.seeds.publish()
