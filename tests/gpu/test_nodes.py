@@ -1,4 +1,4 @@
-"""A pair whose drafts are trees on one GPU: texts of plain decoding, more tokens a round than chains of as many rows."""
+"""A pair whose drafts are trees on one GPU: texts of plain decoding, and more tokens a round than by chains."""
 
 from __future__ import annotations
 

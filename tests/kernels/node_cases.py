@@ -25,11 +25,11 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             tree.tree_kernel,
-            {**HEADS, "BLOCK_SIZE": 16, "TILE": tile, "NODE_TILE": 16, "SPLITS": 16}
+            {**HEADS, "BLOCK_SIZE": 16, "TILE": tile, "NODES": nodes, "NODE_TILE": 16, "SPLITS": 16}
             | {"PROGRAMS": programs, "PARTS": parts},
             types,
         )
-        for tile, programs, parts, types in ((64, 16, 16, {}), (64, 1, 3, CODES), (16, 2, 10, {}))
+        for tile, nodes, programs, parts, types in ((64, 1, 16, 16, {}), (64, 4, 1, 3, CODES), (16, 4, 2, 10, {}))
     ),
     (tree.merge_tree_kernel, {**HEADS, "PARTS": 3, "PROGRAMS": 1, "ROWS": 4}, {}),
     *(

@@ -70,13 +70,21 @@ def assert_chains(
     q: Tensor, kv: Tensor, table: Tensor, lengths: Sequence[int], trees: Sequence[Sequence[int]],
     programs: Sequence[int] = (), patch: pytest.MonkeyPatch | None = None,
 ) -> None:  # fmt: skip
-    """Compare every node with plain decoding of the last token of its path, by each number of programs."""
+    """Compare every node with plain decoding of the last token of its path, by each number of programs.
+
+    Nodes are computed alone, and as many together as a tile holds.
+    """
     alone = kernel.attend_span(q.flatten(0, 1)[:, None].contiguous(), *chains(kv, table, lengths, trees))
     for count in programs or (0,):
         if patch and count:
             patch.setattr(tree, "cut_span", lambda *_, count=count: Cut(16, count))
-        got = kernel.attend_span(q, kv, grown(trees, table, lengths))
-        assert torch.equal(got.flatten(0, 1), alone[:, 0]), count
+        for together in (True, False):
+            if patch:
+                patch.setattr(tree, "_AT_ONCE", 0 if together else 1 << 30)
+            got = kernel.attend_span(q, kv, grown(trees, table, lengths))
+            assert torch.equal(got.flatten(0, 1), alone[:, 0]), (count, together)
+            if not patch:
+                break
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

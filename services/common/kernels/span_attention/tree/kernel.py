@@ -10,13 +10,15 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
-from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention.cut import PROCESSORS, cut_span
 from services.common.kernels.span_attention.merge import merge_rows
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS
 from services.common.kernels.span_attention.tree.program import merge_tree_kernel, tree_kernel
 
 _NODE_TILE, _STAGES = 16, 3
+_AT_ONCE = 2 * PROCESSORS
+"""Programs that run at once, two on a multiprocessor."""
 _LOG2_E = 1.4426950408889634
 
 
@@ -43,12 +45,14 @@ def attend_tree(
         "WIDE": tl.float64 if wide == torch.float64 else tl.float32, "PDL": PDL, **LAUNCH,
     }  # fmt: skip
     columns = span.block_table_BN.shape[1]
-    node_tiles = width * triton.cdiv(heads // kv_heads, _NODE_TILE)
-    tree_kernel[(pairs, cut.programs * triton.cdiv(rows, cut.tile) + node_tiles)](
+    shared = cut.programs * triton.cdiv(rows, cut.tile)
+    nodes = nodes_together(pairs, width, heads // kv_heads, shared)
+    own = triton.cdiv(width, nodes) * triton.cdiv(heads // kv_heads, _NODE_TILE)
+    tree_kernel[(pairs, shared + own)](
         q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
         span.positions_BW, mask.lineage_BWW, partial, sums, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
         span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
-        NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
+        NODES=nodes, NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
     )  # fmt: skip
     tile, warps = merge_rows(pairs, rows)
     merge_tree_kernel[(pairs, triton.cdiv(rows, tile))](
@@ -56,6 +60,16 @@ def attend_tree(
         num_warps=warps, **shapes,
     )  # fmt: skip
     return out_BWF
+
+
+def nodes_together(pairs: int, width: int, group: int, shared: int) -> int:
+    """Return how many nodes a program takes: as many as its tile has room for, unless there is a program for each.
+
+    A node alone ends sooner; of many, those in one tile share what stands before the length. It changes no bit.
+    """
+    if pairs * (width + shared) <= _AT_ONCE or group > _NODE_TILE:
+        return 1
+    return min(max(1, _NODE_TILE // group), width)
 
 
 def part_count(programs: int) -> int:

@@ -23,11 +23,11 @@ from services.common.kernels.span_attention.splits import size_of_split
 def tree_kernel(
     q_ptr, kv_ptr, exponents_ptr, table_ptr, lengths_ptr, positions_ptr, lineage_ptr, partial_ptr, sums_ptr, places,
     stride_table, columns, scale,
-    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
-    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
-    SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Leave the parts of splits; grid (B * Hkv, PROGRAMS * row tiles + W * tiles of a node's heads)."""
+    """Leave the parts of splits; grid (B * Hkv, PROGRAMS * row tiles + W / NODES * tiles of a node's heads)."""
     pair, program = tl.program_id(0), tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     room = columns * BLOCK_SIZE
@@ -45,9 +45,9 @@ def tree_kernel(
             KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
         )  # fmt: skip
     else:
-        _path(
-            memory, parts, lineage_ptr, program - SHARED, BLOCK_SIZE, NODE_TILE, TOKENS, WIDE, WIDTH, GROUP, KV_HEADS,
-            SIZE, SIZE_PAD, PROGRAMS, PARTS,
+        _paths(
+            memory, parts, lineage_ptr, program - SHARED, BLOCK_SIZE, NODES, NODE_TILE, TOKENS, WIDE, WIDTH, GROUP,
+            KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS,
         )  # fmt: skip
     allow_next(PDL)
 
@@ -141,22 +141,43 @@ def _share_of_size(
 
 
 @triton.jit
-def _path(
+def _paths(
     memory, parts, lineage_ptr, program,
-    BLOCK_SIZE: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr,
-    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr,
-    PARTS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
+    PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Take the split of the length and the one behind it, as far as one node sees."""
-    _, positions_ptr, _, _, row_table_ptr, _, scale, sequence, _, length, room = memory
+    """Take the split of the length and the one behind it for some nodes, as far as each sees.
+
+    Their rows are one tile. Where their splits are of two sizes, both are taken in turn.
+    """
+    _, positions_ptr, _, _, _, _, _, sequence, _, _, room = memory
     NODE_TILES: tl.constexpr = (GROUP + NODE_TILE - 1) // NODE_TILE
-    node = program // NODE_TILES
+    first = program // NODE_TILES * NODES
     member = program % NODE_TILES * NODE_TILE + tl.arange(0, NODE_TILE)
-    row, known = node * GROUP + member, member < GROUP
+    row, known = first * GROUP + member, (member < NODES * GROUP) & (first * GROUP + member < WIDTH * GROUP)
+    position = tl.load(positions_ptr + tl.minimum(row // GROUP, WIDTH - 1)).to(tl.int32)
+    last = tl.minimum(position, room - 1)
+    size = size_of_split(last, TOKENS)
     q = _queries(memory, row, known, WIDTH, GROUP, KV_HEADS, SIZE, SIZE_PAD)
-    last = tl.minimum(tl.load(positions_ptr + node).to(tl.int32), room - 1)
-    lineage_ptr += (sequence * WIDTH + node) * WIDTH
-    size, whole = size_of_split(last, TOKENS), length // TOKENS
+    least, most = tl.min(size, 0), tl.max(size, 0)
+    lineage_ptr += sequence * WIDTH * WIDTH
+    for one in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
+        _paths_of_size(
+            memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, TOKENS,
+            WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS,
+        )  # fmt: skip
+
+
+@triton.jit
+def _paths_of_size(
+    memory, parts, lineage_ptr, q, row, stores, last, first, size,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Take tiles below the length for all rows at once, then each node's own for its rows alone."""
+    _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
+    whole = length // TOKENS
     split = whole // size
     best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
     for tile in range(split * size, whole):
@@ -164,24 +185,52 @@ def _path(
         block = tl.load(row_table_ptr + read // BLOCK_SIZE)
         scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
         best, mass, sum_ = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
-    for tile in tl.range(whole, last // TOKENS + 1, num_stages=1):
+    furthest = tl.max(tl.where(stores, last, 0), 0)
+    for tile in tl.range(whole, furthest // TOKENS + 1, num_stages=1):
         ends = tile == (split + 1) * size
         if ends:
             slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
-            _leave(parts, slot, row, known, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
-            best = tl.full((NODE_TILE,), NOTHING, dtype=WIDE)
-        position = tile * TOKENS + tl.arange(0, TOKENS)
-        depth = tl.minimum(position, last) - length
-        follows = depth > 0
-        ancestor = tl.load(lineage_ptr + tl.maximum(depth, 0), mask=follows, other=0)
-        # A node that has no place in its sequence's blocks counts for nothing.
-        read = tl.minimum(tl.where(follows, length + ancestor, tl.minimum(position, last)), room - 1).to(tl.uint32)
-        block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-        scores, v = _scored(memory, q, block, read, block != 0, BLOCK_SIZE, KV_HEADS, SIZE)
-        scores = tl.where((position <= last)[None, :], scores, float("-inf"))
-        best, mass, sum_ = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
-    slot = _slot_of(last // TOKENS // size, length, size, TOKENS, PROGRAMS)
-    _leave(parts, slot, row, known, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
+            _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
+            best = tl.full(best.shape, NOTHING, dtype=WIDE)
+        for index in tl.static_range(NODES):
+            mine = stores & (row // GROUP == first + index) & (last // TOKENS >= tile)
+            end = tl.max(tl.where(mine, last, -1), 0)
+            # Of a node that sees no further, or has no row, nothing is read.
+            scores, v = _scored_path(
+                memory, q, tile, end, lineage_ptr + tl.minimum(first + index, WIDTH - 1) * WIDTH, BLOCK_SIZE, TOKENS,
+                KV_HEADS, SIZE,
+            )  # fmt: skip
+            next_best, next_mass, next_sum = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
+            best = tl.where(mine, next_best, best)
+            mass, sum_ = tl.where(mine[:, None], next_mass, mass), tl.where(mine[:, None], next_sum, sum_)
+    last_split = last // TOKENS // size
+    goes_on = last_split > split
+    slot = tl.where(goes_on, _slot_of(split + 1, length, size, TOKENS, PROGRAMS), 0)
+    slot = tl.where(goes_on, slot, _slot_of(split, length, size, TOKENS, PROGRAMS))
+    crossed = furthest // TOKENS // size > split
+    _leave(
+        parts, slot, row, stores & (goes_on | (crossed == 0)), best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS
+    )  # fmt: skip
+
+
+@triton.jit
+def _scored_path(
+    memory, q, tile, last, lineage_ptr,
+    BLOCK_SIZE: tl.constexpr, TOKENS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Return the scores of a tile along one node's path, hidden behind its position, and the tile's values."""
+    _, _, _, _, row_table_ptr, _, _, _, _, length, room = memory
+    position = tile * TOKENS + tl.arange(0, TOKENS)
+    depth = position - length
+    sees = position <= last
+    ancestor = tl.load(lineage_ptr + tl.maximum(depth, 0), mask=sees & (depth > 0), other=0)
+    place = tl.where(depth > 0, length + ancestor, position)
+    # A row that has no place in its sequence's blocks reads nothing.
+    reads = sees & (place < room)
+    read = tl.where(reads, place, 0).to(tl.uint32)
+    block = tl.load(row_table_ptr + read // BLOCK_SIZE)
+    scores, v = _scored(memory, q, block, read, reads & (block != 0), BLOCK_SIZE, KV_HEADS, SIZE)
+    return tl.where(sees[None, :], scores, float("-inf")), v
 
 
 @triton.jit
