@@ -1,4 +1,4 @@
-"""Mailbox writes on the GPU, one program a row. Bytes for B rows of K drafts: B (12 K + 56), 12 K more with parents."""
+"""Mailbox writes on the GPU, one program a row. Bytes for B rows of K drafts: B (12 K + 56), without parents."""
 
 import triton
 import triton.language as tl
