@@ -17,6 +17,7 @@ from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKE
 from services.common.kernels.span_attention.tree.program import merge_tree_kernel, tree_kernel
 
 _NODE_TILE, _STAGES = 16, 3
+_MOST_TOGETHER = 4
 _AT_ONCE = 2 * PROCESSORS
 """Programs that run at once, two on a multiprocessor."""
 _LOG2_E = 1.4426950408889634
@@ -69,7 +70,7 @@ def nodes_together(pairs: int, width: int, group: int, shared: int) -> int:
     """
     if pairs * (width + shared) <= _AT_ONCE or group > _NODE_TILE:
         return 1
-    return min(max(1, _NODE_TILE // group), width)
+    return min(_NODE_TILE // group, _MOST_TOGETHER, width)
 
 
 def part_count(programs: int) -> int:
