@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,13 +98,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
     return write_tiny(folder, 3, SHAPE)
 
 
-def test_every_step_of_a_target_and_its_drafter_runs_without_a_launch(pair: TinyPair) -> None:
+@pytest.mark.parametrize("nodes", [False, True])
+def test_every_step_of_a_target_and_its_drafter_runs_without_a_launch(pair: TinyPair, nodes: bool) -> None:
     launched: Counter[str] = Counter()
     warm_up = patch.object(Runner, "warm_up", compile_all)
-    with a_gpu(launched), warm_up, Rig(pair.target, pair.drafter, SETTINGS) as rig:
+    settings = replace(SETTINGS, nodes=nodes)
+    with a_gpu(launched), warm_up, Rig(pair.target, pair.drafter, settings) as rig:
         drafts(rig, pair.drafter)
     assert {"product", "attend"} <= launched.keys(), "kernels in CUDA C++ serve"
     assert {"commit_kernel", "_store_qkv_kernel", "_quantise_kernel"} <= launched.keys()
+    of_trees = {"read_nodes_kernel", "tree_kernel", "merge_tree_kernel", "keep_path_kernel", "choose_nodes_kernel"}
+    assert of_trees & launched.keys() == (of_trees if nodes else set())
 
 
 def drafts(rig: Rig, drafter: Path) -> None:
