@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from services.common.request.constraint import Constraint, Form
 from services.common.request.errors import PacelineError, Reason
 from services.common.serving.channel import connect
 from services.gateway.vllm import vllm_pb2, vllm_service
@@ -84,8 +85,7 @@ async def test_stops_are_named(one: Harness) -> None:
         ({"params": {"n": 2}}, "sampling_params.n"),
         ({"params": {"prompt_logprobs": 1}}, "sampling_params.prompt_logprobs"),
         ({"params": {"truncate_prompt_tokens": 1}}, "sampling_params.truncate_prompt_tokens"),
-        ({"params": {"regex": "a"}}, "sampling_params.regex"),
-        ({"params": {"json_object": True}}, "sampling_params.json_object"),
+        ({"params": {"structural_tag": "{}"}}, "sampling_params.structural_tag"),
         ({"data_parallel_rank": 0}, "data_parallel_rank"),
         ({"kv_transfer_params_json": "{}"}, "kv_transfer_params_json"),
         ({"mm_inputs": pb2.MultimodalInputs()}, "mm_inputs"),
@@ -96,6 +96,29 @@ def test_what_is_not_offered_is_refused_by_name(fields: dict[str, Any], name: st
     with pytest.raises(PacelineError) as refused:
         query(asked(**fields), 16)
     assert (refused.value.reason, refused.value.field) == (Reason.UNSUPPORTED, name)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (
+            {"json_schema": '{"type": "integer"}'},
+            Constraint(Form.JSON, '{"type": "integer"}', "sampling_params.json_schema"),
+        ),
+        ({"json_object": True}, Constraint(Form.JSON, '{"type": "object"}', "sampling_params.json_object")),
+        ({"json_object": False}, None),
+        ({"regex": "a|b"}, Constraint(Form.REGEX, "a|b", "sampling_params.regex")),
+        ({"grammar": "start: A"}, Constraint(Form.GRAMMAR, "start: A", "sampling_params.grammar")),
+        (
+            {"choice": pb2.ChoiceConstraint(choices=["a", "b"])},
+            Constraint(Form.CHOICE, '["a", "b"]', "sampling_params.choice"),
+        ),
+    ],
+)
+def test_an_answer_may_have_a_form(params: dict[str, Any], expected: Constraint | None) -> None:
+    for first in (False, True):
+        found = query(asked(params=params | {"grammar_from_first_token": first}), 16)
+        assert (found.constraint, found.thinks) == (expected, not first)
 
 
 def test_zero_means_not_set_where_the_contract_cannot_say_absent() -> None:

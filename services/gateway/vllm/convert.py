@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from services.common.request.constraint import Constraint, Form
 from services.common.request.errors import invalid_field, unsupported
+from services.common.request.grammar import choice_constraint
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import check_count
@@ -19,6 +21,8 @@ UNSUPPORTED_FIELDS = (
     "data_parallel_rank",
     "media_refs",
 )
+FORMS = {"json_schema": Form.JSON, "json_object": Form.JSON, "regex": Form.REGEX, "grammar": Form.GRAMMAR}
+ANY_OBJECT = '{"type": "object"}'
 FINISH = {
     FinishReason.STOP_TOKEN: "stop",
     FinishReason.STOP_STRING: "stop",
@@ -55,6 +59,9 @@ def query(request: Any, default_max_tokens: int) -> Query:
         timeout_s=None,
         key="",
         migration=True,
+        constraint=_constraint(params),
+        # A gateway of this contract may let the model think before its grammar begins.
+        thinks=not params.grammar_from_first_token,
     )
 
 
@@ -129,14 +136,25 @@ def _check_offered(request: Any, params: Any) -> None:
         raise unsupported("extra_mm_inputs", "is not offered")
     if params.n > 1:
         raise unsupported("sampling_params.n", "more than one answer a request is not offered")
-    if params.WhichOneof("constraint") is not None:
-        raise unsupported(f"sampling_params.{params.WhichOneof('constraint')}", "constrained output is not offered")
     for name in ("prompt_logprobs", "truncate_prompt_tokens"):
         if params.HasField(name):
             raise unsupported(f"sampling_params.{name}", "is not offered")
     check_count("sampling_params.stop", len(params.stop), LIMITS.stop_strings)
     check_count("sampling_params.stop_token_ids", len(params.stop_token_ids), LIMITS.stop_token_ids)
     check_count("sampling_params.logit_bias", len(params.logit_bias), LIMITS.logit_bias)
+
+
+def _constraint(params: Any) -> Constraint | None:
+    """What the output must be like; its fields have the names of this contract."""
+    form = params.WhichOneof("constraint")
+    if form is None or (form == "json_object" and not params.json_object):
+        return None
+    at = f"sampling_params.{form}"
+    if form == "choice":
+        return choice_constraint([*params.choice.choices], at)
+    if form not in FORMS:
+        raise unsupported(at, "is not offered")
+    return Constraint(FORMS[form], ANY_OBJECT if form == "json_object" else getattr(params, form), at)
 
 
 def _prompt(request: Any) -> Prompt:
