@@ -23,6 +23,7 @@ class Answer:
     text: str = ""
     final: inference_pb2.Final | None = None
     code: grpc.StatusCode = grpc.StatusCode.OK
+    words: str = ""
     longest_gap_s: float = 0.0
     last: float = 0.0
 

@@ -37,6 +37,10 @@ class Fleet:
     def __init__(self, folder: Path, models: TinyPair, flags: Sequence[str], points: str, alike: bool) -> None:
         self.pairs: dict[int, PairProcesses] = {}
         self.routes: dict[int, str] = {}
+        self.gateway_flags: Sequence[str] = ()
+        self.deadline_s = WAIT_S
+        self.others: dict[int, TinyPair] = {}
+        """What pairs serve that do not serve the fleet's checkpoints."""
         self._folder = folder
         self._models = models
         self._flags = flags
@@ -64,18 +68,26 @@ class Fleet:
             await self.wait_pair(index)
         await self.connect()
 
-    def start_gateway(self) -> None:
-        """Starts a gateway process in place of the one before."""
+    def start_gateway(self, more: Sequence[str] = ()) -> None:
+        """Starts a gateway process in place of the one before; `more` are flags in place of the fleet's own."""
         self._starts += 1
-        flags = ["--watch", self._watch, "--tokenizer", str(self._models.target), "--propagation-s", "0.1"]
+        flags = [
+            "--watch",
+            self._watch,
+            "--tokenizer",
+            str(self._models.target),
+            "--propagation-s",
+            "0.1",
+            *(more or self.gateway_flags),
+        ]
         name = f"gateway-{self._starts}"
         self._gateway = ServiceProcess(name, ["services.gateway", *flags], self._folder, ENVIRONMENT)
 
     @asynccontextmanager
-    async def another_gateway(self) -> AsyncIterator[Any]:
-        """The stub of a second gateway that knows all pairs, while the block runs."""
+    async def another_gateway(self, more: Sequence[str] = ()) -> AsyncIterator[Any]:
+        """The stub of a second gateway that knows all pairs, while the block runs; `more` are its flags."""
         first = self.gateway
-        self.start_gateway()
+        self.start_gateway(more)
         second, self._gateway = self.gateway, first
         try:
             bound = await asyncio.to_thread(second.bound, WAIT_S)
@@ -107,6 +119,15 @@ class Fleet:
         assert self._gateway is not None
         return self._gateway
 
+    async def add_pairs(self, models: TinyPair, *indices: int) -> None:
+        """Starts pairs of other checkpoints; every gateway learns of them when they are ready."""
+        for index in indices:
+            self.others[index] = models
+            self._launch(index)
+        for index in indices:
+            await self.wait_pair(index)
+        await self.wait_routed()
+
     async def replace_pair(self, index: int, points: str | None = None, flags: Sequence[str] = ()) -> None:
         """Starts a pair anew in place of the one before, which may be dead; the gateway learns of it when ready."""
         await asyncio.to_thread(self.pairs[index].stop)
@@ -133,18 +154,18 @@ class Fleet:
         ]
         await self._registry.publish(entries)
 
-    def begin(self, asked: inference_pb2.GenerateRequest) -> Stream:
-        """Starts a stream and returns at once."""
+    def begin(self, asked: inference_pb2.GenerateRequest, stub: Any = None) -> Stream:
+        """Starts a stream of this or another gateway and returns at once."""
         answer = Answer()
-        return Stream(answer, asyncio.create_task(self.ask(asked, answer=answer)))
+        return Stream(answer, asyncio.create_task(self.ask(asked, answer=answer, stub=stub)))
 
     async def begin_all(self, count: int, tokens: int, first: int = 0) -> list[Stream]:
         """Starts ``count`` requests from number ``first`` on and waits until each has given some tokens."""
         return await self.begin_these([request(first + number, tokens) for number in range(count)])
 
-    async def begin_these(self, asked: Sequence[inference_pb2.GenerateRequest]) -> list[Stream]:
+    async def begin_these(self, asked: Sequence[inference_pb2.GenerateRequest], stub: Any = None) -> list[Stream]:
         """Starts requests and waits until each has given some tokens."""
-        streams = [self.begin(each) for each in asked]
+        streams = [self.begin(each, stub) for each in asked]
         async with asyncio.timeout(WAIT_S):
             while not all(stream.answer.tokens or stream.task.done() for stream in streams):
                 await asyncio.sleep(0.01)
@@ -160,14 +181,14 @@ class Fleet:
     ) -> Answer:
         """Reads a stream of this or another gateway to its end, whatever that is; cancels it at a number of tokens."""
         answer = Answer() if answer is None else answer
-        call = (stub or self.stub).Generate(asked, timeout=WAIT_S, wait_for_ready=True)
+        call = (stub or self.stub).Generate(asked, timeout=self.deadline_s, wait_for_ready=True)
         try:
             async for response in call:
                 answer.take(response)
                 if len(answer.tokens) >= cancel_at:
                     call.cancel()
         except grpc.RpcError as error:
-            answer.code = error.code()
+            answer.code, answer.words = error.code(), error.details() or ""
             assert "Traceback" not in str(error), "no traces in errors"
         except asyncio.CancelledError:
             if not call.cancelled():
@@ -239,16 +260,23 @@ class Fleet:
         open_port = ("--grpc", "127.0.0.1:0", "--insecure", "true")  # for proxies and hostile callers
         flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *open_port, *self._flags, *more)
         proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
-        self.pairs[index] = PairProcesses(folder, self._models, flags, environment, proposer)
+        models = self.others.get(index, self._models)
+        self.pairs[index] = PairProcesses(folder, models, flags, environment, proposer)
 
 
 @asynccontextmanager
 async def running_fleet(
-    pairs: int, flags: Sequence[str] = (), points: str = PACE, alike: bool = False, models: TinyPair | None = None
+    pairs: int,
+    flags: Sequence[str] = (),
+    points: str = PACE,
+    alike: bool = False,
+    models: TinyPair | None = None,
+    gateway_flags: Sequence[str] = (),
 ) -> AsyncIterator[Fleet]:
     """A fleet in a folder of its own, gone afterwards; without `models` it serves random ones."""
     folder = Path(tempfile.mkdtemp(prefix="pl-"))
     fleet = Fleet(folder, models or write_tiny(folder / "models", seed=5), flags, points, alike)
+    fleet.gateway_flags = gateway_flags
     try:
         await fleet.start(pairs)
         yield fleet
