@@ -91,7 +91,7 @@ async def test_requests_at_once_hold_whatever_gateways_they_come_through(tmp_pat
 
 
 async def test_tokens_a_minute_hold_and_are_told(tmp_path: Path) -> None:
-    most, answer = 3_000, 40
+    most, answer = 10_000, 160
     async with fleet(tmp_path, f"tokens_per_minute = {most}\n") as (clients, _):
         refused = 0
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import h11
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from services.gateway.http.schema.errors import RefusedError, encoded_refusal
 from services.gateway.http.server.connections import Seat
 from services.gateway.http.server.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, UNREAD_S
+from services.gateway.http.server.turns import Turns
 from services.gateway.http.server.wire import Wire
 
 Scope = MutableMapping[str, Any]
@@ -23,19 +25,48 @@ Serve = Callable[["Connection", Scope, Receive, Send], Awaitable[None]]
 Refused = Callable[[RefusedError], None]
 
 
+class Flow(FlowControl):
+    """Reads nothing while it is `held`, whoever asks for more."""
+
+    held = False
+
+    def hold(self) -> None:
+        """Until `free`."""
+        self.held = True
+        self.pause_reading()
+
+    def free(self) -> None:
+        """Reads again."""
+        self.held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Reads again, unless it is held."""
+        if not self.held:
+            super().resume_reading()
+
+
 class Connection(H11Protocol):
     """Closes when headers take too long or a refused body goes on; one that waits makes room for others."""
 
     conn: Wire
+    flow: Flow
 
-    def __init__(self, serve: Serve, refused: Refused, config: Config, state: ServerState, seat: Seat) -> None:
-        """`serve` handles each request, in a task of its own; `refused` hears of what is none."""
+    def __init__(
+        self, serve: Serve, refused: Refused, config: Config, state: ServerState, seat: Seat, turns: Turns
+    ) -> None:
+        """`serve` handles each request, in a task of its own; `refused` hears of what is none.
+
+        What came is looked at in its turn of `turns`.
+        """
         super().__init__(config, state, {})
         self.conn = Wire()
         self.app = partial(serve, self)
         self.lost = False
         self._refused = refused
         self._seat = seat
+        self._turns = turns
+        self._asked = self._came = False
         self._leaving = False
         self._serving: asyncio.Task[Any] | None = None
         self._limit: asyncio.TimerHandle | None = None
@@ -59,13 +90,38 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Waits for headers."""
         super().connection_made(transport)
+        self.flow = Flow(transport)
         self._seat.end = self._make_room
         self._wait(HEADERS_S)
 
     def data_received(self, data: bytes) -> None:
-        """Headers that came end the wait for them; the first byte of the next ones begins another."""
+        """Keeps what came until it is looked at; nothing more is read before."""
         if not self._leaving:
+            self._came = True
             super().data_received(data)
+
+    def handle_events(self) -> None:
+        """Asks for a turn, in which what came is looked at."""
+        if not self._asked:
+            self._asked = True
+            self.flow.hold()
+            self._turns.ask(self._look)
+
+    def _look(self) -> None:
+        """Headers that came end the wait for them; the first byte of the next ones begins another.
+
+        What is too much for one turn goes on in the next.
+        """
+        self._asked = False
+        if self._leaving or self.transport.is_closing():
+            return
+        self.flow.free()
+        self.conn.begin_turn()
+        super().handle_events()
+        if self.conn.over:
+            self.handle_events()
+        elif self._came:
+            self._came = False
             self._await_next()
 
     def on_response_complete(self) -> None:
@@ -145,7 +201,7 @@ class Connection(H11Protocol):
         """Drops whatever still comes, unread, and goes when the client has had time to read the answer."""
         self._leaving = True
         self._unset_keepalive_if_required()
-        self.flow.resume_reading()
+        self.flow.free()
         if self.transport.can_write_eof():
             with suppress(OSError):  # the client has gone
                 self.transport.write_eof()

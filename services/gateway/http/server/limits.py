@@ -15,6 +15,9 @@ HEADERS = 128
 CHUNKS, CHUNK_BYTES = 1024, 256
 """Chunks of a body, and one more for so many bytes; each costs as much work as some kilobytes."""
 
+EVENTS = 32
+"""Headers, pieces of a body and ends that one connection is read in a turn of the event loop."""
+
 HEADERS_S = 10.0
 """Time from a connection, or from the first byte of a later request, to the end of the headers."""
 

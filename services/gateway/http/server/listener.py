@@ -19,6 +19,7 @@ from services.common.serving.tls import TlsFiles
 from services.gateway.http.server.connection import Connection, Refused, Serve
 from services.gateway.http.server.connections import Connections, most_connections
 from services.gateway.http.server.limits import BACKLOG, HANDSHAKE_S, HEADER_BYTES, IDLE_S, SEND_BUFFER_BYTES
+from services.gateway.http.server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Listener:
         self._serve, self._refused = serve, refused
         self._context = RotatingContext.of(tls, "http/1.1") if tls else None
         self._state = ServerState()
+        self._turns = Turns()
         self._open = Connections(most_connections(), dropped)
         self._config = Config(
             serve,
@@ -135,7 +137,7 @@ class Listener:
         seat = self._open.seat(address, task.cancel)
         try:
             await loop.connect_accepted_socket(
-                lambda: Connection(self._serve, self._refused, self._config, self._state, seat),
+                lambda: Connection(self._serve, self._refused, self._config, self._state, seat, self._turns),
                 arrived,
                 ssl=self._context,
                 ssl_handshake_timeout=HANDSHAKE_S if self._context else None,

@@ -8,7 +8,7 @@ import h11
 
 from services.common.request.errors import Code, Reason
 from services.gateway.http.schema.errors import RefusedError
-from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
+from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, EVENTS, HEADER_BYTES, HEADERS
 
 HEAD_END = re.compile(rb"\n\r?\n")
 MOST_CHARACTERS = 200
@@ -24,14 +24,24 @@ class Wire(h11.Connection):
         self.fault: RefusedError | None = None
         self._chunks = 0
         self._body_bytes = 0
+        self._left = EVENTS
+        self.over = False
+
+    def begin_turn(self) -> None:
+        """Gives EVENTS more; `over` is whether they were too few for what there is."""
+        self._left, self.over = EVENTS, False
 
     def next_event(self) -> Any:
-        """As h11's.
+        """As h11's, but that more data is needed where the turn is over.
 
         Raises:
             h11.RemoteProtocolError: what came is no HTTP, is ambiguous, or makes too much work; `fault` is the refusal.
         """
         self.fault = None
+        if not self._left:
+            self.over = True
+            return h11.NEED_DATA
+        self._left -= 1
         try:
             if self.their_state is h11.IDLE:
                 self._check_head(self.trailing_data[0])

@@ -19,9 +19,11 @@ def fed(data: bytes, step: int = 1 << 18) -> tuple[int, RefusedError | None]:
     for at in range(0, len(data), step):
         wire.receive_data(data[at : at + step])
         try:
-            while (event := wire.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
-                events += 1
+            while (event := wire.next_event()) not in (h11.NEED_DATA, h11.PAUSED) or wire.over:
                 assert not isinstance(event, h11.ConnectionClosed)
+                events += not wire.over
+                if wire.over:
+                    wire.begin_turn()
         except h11.RemoteProtocolError:
             assert wire.fault is not None
             return events, wire.fault
