@@ -4,6 +4,7 @@ Needs grafana-foundation-sdk (requirements/deploy.txt).
 """
 
 import argparse
+import importlib.util
 from pathlib import Path
 
 from deploy.grafana.boards import BOARDS
@@ -13,10 +14,12 @@ FOLDER = Path(__file__).parent / "dashboards"
 
 
 def main() -> int:
-    """Writes, or checks, every dashboard; 1 when one is out of date."""
+    """Writes, or checks, every dashboard; 1 when one is out of date, 2 where the SDK is missing."""
     parser = argparse.ArgumentParser(prog="python -m deploy.grafana.build", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which are old")
     check = parser.parse_args().check
+    if importlib.util.find_spec("grafana_foundation_sdk") is None:
+        parser.error("grafana-foundation-sdk is missing: pip install --requirement requirements/deploy.txt")
     stale = [board for board in BOARDS if _write(board, check)]
     for board in stale:
         print(f"{board.uid}.json is out of date" if check else f"wrote {board.uid}.json")

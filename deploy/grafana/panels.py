@@ -10,7 +10,8 @@ class Panel:
     """One panel: expressions are (PromQL, legend) pairs; runbook is a page of docs/operate, for panels that alert.
 
     ``steps`` are (value, colour) from which a colour holds; ``least`` and ``most`` bound the axis, None leaves it open.
-    A heatmap has one expression, of buckets by ``le``.
+    A heatmap has one expression, of buckets by ``le``. A ``ranked`` panel shows the present
+    values of expressions that sort.
     """
 
     title: str
@@ -21,8 +22,17 @@ class Panel:
     single: bool = False
     steps: tuple[tuple[float, str], ...] = ()
     heatmap: bool = False
+    ranked: bool = False
     least: float | None = 0.0
     most: float | None = None
+
+    @property
+    def empty(self) -> str:
+        """What stands where it has no data: of others' exporters they are not scraped, of rates nothing happened."""
+        text = " ".join(expression for expression, _ in self.expressions)
+        if "DCGM_" in text or "kube_" in text:
+            return "exporter not scraped"
+        return "no traffic" if "rate(" in text or "increase(" in text else "no data"
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,24 @@
 
 import json
 from string import ascii_uppercase
+from typing import TypeAlias
 
-from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
+    BarGaugeDisplayMode,
     GraphThresholdsStyleMode,
     LegendDisplayMode,
     SortOrder,
     TooltipDisplayMode,
+    VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLink,
     DashboardLinkType,
     DataSourceRef,
+    FieldColorModeId,
     Threshold,
     ThresholdsMode,
 )
@@ -69,22 +73,26 @@ def _deploys() -> dashboard.AnnotationQuery:
     return query.expr(f"count by (namespace, model_name, version) ({shown} unless {shown} offset 1m)")
 
 
-def _panel(panel: Panel, identity: int) -> timeseries.Panel | stat.Panel | heatmap.Panel:
+Built: TypeAlias = timeseries.Panel | stat.Panel | heatmap.Panel | bargauge.Panel
+
+
+def _panel(panel: Panel, identity: int) -> Built:
     built = _kind(panel)
     built.id(identity).title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
     built.span(6 if panel.single else 12).height(8)
     for name, (expression, legend) in zip(ascii_uppercase, panel.expressions, strict=False):
         query = prometheus.Dataquery().ref_id(name).expr(expression).legend_format(legend)
-        built.with_target(query.format(PromQueryFormat.HEATMAP) if panel.heatmap else query)
+        query = query.format(PromQueryFormat.HEATMAP) if panel.heatmap else query
+        built.with_target(query.instant() if panel.ranked else query)
     if panel.runbook:
         built.links([_Link(f"{RUNBOOKS}/{panel.runbook}.md")])
     return built
 
 
-def _kind(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:
+def _kind(panel: Panel) -> Built:
     if panel.heatmap:
         return heatmap.Panel().calculate(False)
-    built = stat.Panel() if panel.single else _curves(panel)
+    built = stat.Panel() if panel.single else _bars() if panel.ranked else _curves(panel)
     most = 1.0 if panel.unit == "percentunit" and panel.most is None else panel.most
     if panel.least is not None:
         built.min(panel.least)
@@ -94,12 +102,20 @@ def _kind(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:
         first = Threshold(value=None, color=OK if panel.steps[0][1] != OK else BAD)
         steps = [first, *(Threshold(value=value, color=color) for value, color in panel.steps)]
         built.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
-    return built.no_value("no traffic")
+    return built.no_value(panel.empty)
+
+
+def _bars() -> bargauge.Panel:
+    """One bar a series, the first on top, the redder the longer it is beside the others."""
+    colour = dashboard.FieldColor().mode(FieldColorModeId.CONTINUOUS_GR_YL_RD)
+    built = bargauge.Panel().orientation(VizOrientation.HORIZONTAL).display_mode(BarGaugeDisplayMode.BASIC)
+    return built.color_scheme(colour)
 
 
 def _curves(panel: Panel) -> timeseries.Panel:
     legend = common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.TABLE)
-    built = timeseries.Panel().legend(legend.calcs(["min", "mean", "max", "lastNotNull"]))
+    legend = legend.calcs(["min", "mean", "max", "lastNotNull"]).sort_by("Last *").sort_desc(True)
+    built = timeseries.Panel().legend(legend)
     built.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
     if panel.steps:
         built.thresholds_style(common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED))

@@ -14,6 +14,8 @@ import yaml
 from deploy.cluster.settings import ClusterSettings
 from deploy.grafana.boards import BOARDS
 from services.common.metrics.catalogue import every_metric
+from services.common.request.errors import Code
+from services.gateway.http.schema.errors import STATUS
 from services.gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +177,14 @@ def test_every_variable_of_a_dashboard_acts_on_every_panel() -> None:
                 assert all("$cluster" in each and "$namespace" in each for each in selectors), expression
 
 
+def test_4xx_and_5xx_are_the_codes_that_have_these_statuses() -> None:
+    (panel,) = (each for board in BOARDS for each in board.panels if each.title == "Failed calls: 4xx and 5xx")
+    shown = [set(re.findall(r"[A-Z_]{3,}", expression.partition("code=~")[2])) for expression, _ in panel.expressions]
+    failed = {code: STATUS.get(code, 500) for code in Code if code not in (Code.OK, Code.CANCELLED)}
+    for first, codes in zip((4, 5), shown, strict=True):
+        assert codes == {code.name for code, status in failed.items() if status // 100 == first}
+
+
 def test_a_counter_is_drawn_by_its_growth() -> None:
     totals = {f"{spec.full_name}_total" for spec in every_metric() if spec.kind == "counter"}
     for board in BOARDS:
@@ -196,6 +206,7 @@ def test_dashboards_mark_deploys_link_to_each_other_and_bound_their_axes() -> No
         for panel, shown in zip(board.panels, committed["panels"], strict=True):
             defaults = shown["fieldConfig"]["defaults"] if not panel.heatmap else {}
             assert panel.heatmap or panel.least == defaults.get("min"), panel.title
+            assert panel.heatmap or panel.empty == defaults.get("noValue"), panel.title
             assert len(defaults.get("thresholds", {}).get("steps", ())) == len(panel.steps) + bool(panel.steps)
 
 

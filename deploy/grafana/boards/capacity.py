@@ -1,11 +1,15 @@
 """The capacity dashboard."""
 
 from deploy.grafana.panels import BAD, WARN, Board, Panel
-from deploy.grafana.promql import BY, NAMED, PAIR, SELECT, buckets, quantile, rate
+from deploy.grafana.promql import BY, MODEL, NAMED, PAIR, SELECT, buckets, quantile, rate
 
 EMITTED, PROMPT = "paceline_emitted_tokens_total", "paceline_prompt_tokens_total"
 CACHED = "paceline_cached_prompt_tokens_total"
 OWNED = f'{SELECT},state="owned"'
+
+GATEWAY = "cluster, namespace, instance"
+FOUND = rate("paceline_gateway_cached_prompt_tokens_total", MODEL, GATEWAY)
+ASKED = rate("paceline_gateway_prompt_tokens_total", MODEL, GATEWAY)
 
 CAPACITY = Board(
     "paceline-capacity",
@@ -122,6 +126,12 @@ CAPACITY = Board(
                     "{{pair}}",
                 ),
             ),
+        ),
+        Panel(
+            "Prefix cache hits by gateway",
+            "percentunit",
+            "Share of the prompt tokens of ended requests that a prefix cache had: alike where gateways route alike.",
+            ((f"{FOUND} / ({ASKED} > 0)", "{{instance}}"),),
         ),
         Panel(
             "Prefix cache evictions",

@@ -1,7 +1,7 @@
 """The fleet dashboard."""
 
 from deploy.grafana.panels import BAD, OK, WARN, Board, Panel
-from deploy.grafana.promql import CLUSTER, MODEL, NAMESPACE, PAIR, SELECT, quantile, rate
+from deploy.grafana.promql import BY, CLUSTER, MODEL, NAMESPACE, PAIR, SELECT, quantile, rate
 
 
 def grown(metric: str, by: str) -> str:
@@ -16,6 +16,13 @@ def dcgm(field: str) -> str:
     return f'{theirs} or {name}{{{NAMESPACE},exported_namespace=""}}'
 
 
+def token_time(select: str) -> str:
+    """Seconds that a token of a request takes at a pair: requests that run, over tokens a second."""
+    return f"sum by ({PAIR}) (avg_over_time(paceline_running_requests{{{select}}}[$__rate_interval])) / ({EMITTED} > 0)"
+
+
+EMITTED = rate("paceline_emitted_tokens_total", by=PAIR)
+READY = 'state="ready"'
 OURS = f'{NAMESPACE},deployment=~".+-(gateway|worker)"'
 
 FLEET = Board(
@@ -23,6 +30,26 @@ FLEET = Board(
     "paceline / Fleet",
     "Which pairs are there, and how stable are they?",
     (
+        Panel(
+            "Pairs, slowest first",
+            "s",
+            "Time that a token of a request takes now: requests that run, over tokens a second.",
+            ((f"sort_desc(topk(12, {token_time(SELECT)}))", "{{pair}}"),),
+            runbook="token-gaps",
+            ranked=True,
+        ),
+        Panel(
+            "Pairs wanted and ready",
+            "short",
+            "Pairs that the gateway which knows most of them knows, those that controllers call ready, and those that "
+            "the gateway which sees fewest can use.",
+            (
+                (f"max by ({BY}) (paceline_gateway_known_pairs{{{MODEL}}})", "{{model_name}} wanted"),
+                (f"sum by ({BY}) (paceline_cluster_pairs{{{SELECT},{READY}}})", "{{model_name}} ready"),
+                (f"min by ({BY}) (paceline_gateway_ready_targets{{{MODEL}}})", "{{model_name}} in use"),
+            ),
+            runbook="fewer-than-wanted",
+        ),
         Panel(
             "Pairs ready",
             "bool_yes_no",

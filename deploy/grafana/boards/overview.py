@@ -11,6 +11,11 @@ MISSED = f'{ASKED},code="DEADLINE_EXCEEDED"'
 OURS = f'{ASKED},code!~"CANCELLED|INVALID_ARGUMENT|UNAUTHENTICATED|NOT_FOUND|ALREADY_EXISTS"'
 FAILED = f'{ASKED},code=~"INTERNAL|UNKNOWN|UNAVAILABLE"'
 INTERNAL = f'{MODEL},code="INTERNAL"'
+THEIRS = (
+    f'{MODEL},code=~"INVALID_ARGUMENT|UNAUTHENTICATED|PERMISSION_DENIED|NOT_FOUND|ALREADY_EXISTS'
+    '|FAILED_PRECONDITION|OUT_OF_RANGE|UNIMPLEMENTED|RESOURCE_EXHAUSTED"'
+)
+SERVER = f'{MODEL},code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|DATA_LOSS"'
 
 
 def month(select: str) -> str:
@@ -64,7 +69,7 @@ OVERVIEW = Board(
             single=True,
         ),
         Panel(
-            "Goodput",
+            "Goodput: first tokens within 2.5 s (SLO 95 %)",
             "percentunit",
             "Share of requests whose first token came within 2.5 s; cancelled and wrong requests do not count. "
             "Held at 100 %, which first tokens exceed while more requests begin than end.",
@@ -73,7 +78,7 @@ OVERVIEW = Board(
             steps=((0.95, OK),),
         ),
         Panel(
-            "Error budget left",
+            "Error budget left (SLO: 99.9 % answered in 30 days)",
             "percentunit",
             "Of 0.1 % in 30 days, or in as long as there are data; below 0 it is overspent.",
             (
@@ -91,6 +96,16 @@ OVERVIEW = Board(
             "reqps",
             "Ended calls for text per second by gRPC status.",
             ((rate(REQUESTS, ASKED, f"{BY}, code"), "{{model_name}} {{code}}"),),
+            runbook="error-budget-burn",
+        ),
+        Panel(
+            "Failed calls: 4xx and 5xx",
+            "reqps",
+            "Calls per second, of any kind, that failed by what was asked (4xx over HTTP), and by the service (5xx).",
+            (
+                (rate(REQUESTS, THEIRS), "{{model_name}} 4xx"),
+                (rate(REQUESTS, SERVER), "{{model_name}} 5xx"),
+            ),
             runbook="error-budget-burn",
         ),
         Panel(

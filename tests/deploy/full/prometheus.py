@@ -40,13 +40,14 @@ class Prometheus:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an expression now.
+    def query(self, expression: str, at: float = 0.0) -> list[dict[str, Any]]:
+        """The samples of an expression at a time, now if it is 0.
 
         Raises:
             urllib.error.HTTPError: the expression is refused.
         """
-        return list(self._get("query", query=expression)["result"])
+        moment = {"time": at} if at else {}
+        return list(self._get("query", query=expression, **moment)["result"])
 
     def range(self, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
         """The series of an expression."""
@@ -77,6 +78,23 @@ def serving(folder: Path, scraped: Sequence[tuple[str, list[str]]]) -> Iterator[
             for job, found in scraped
         ],
     }
+    with _running(folder, config) as prometheus:
+        yield prometheus
+
+
+@contextmanager
+def remembering(folder: Path, history: str) -> Iterator[Prometheus]:
+    """A server that has scraped nothing and holds a history, in OpenMetrics' text with times."""
+    text = folder / "history.txt"
+    text.write_text(history)
+    made = promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", text, folder / "tsdb")
+    assert made.returncode == 0, made.stdout + made.stderr
+    with _running(folder, {"scrape_configs": []}) as prometheus:
+        yield prometheus
+
+
+@contextmanager
+def _running(folder: Path, config: dict[str, Any]) -> Iterator[Prometheus]:
     path = folder / "prometheus.yaml"
     path.write_text(yaml.safe_dump(config))
     assert promtool("check", "config", path).returncode == 0
