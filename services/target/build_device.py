@@ -115,7 +115,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     runner = Runner(model, context, arena, shapes, handoff)
     numerics = _numerics(settings, model)
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
-    check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
+    check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes, model.weight_bytes))
     micros = runner.warm_up(check, settings.compile_threads)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros, runner)

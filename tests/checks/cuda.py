@@ -22,6 +22,9 @@ from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.gated_delta.rounds.many import source as many
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.packed.source import source_of as packed_source
+from services.common.kernels.linear.packed.tiling import ROWS as PACKED_ROWS
+from services.common.kernels.linear.packed.tiling import PackedTiling, packed_cut
 from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.source import source_of as persistent_source
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -99,6 +102,17 @@ def in_tiles(full: bool) -> Iterator[Program]:
         yield Program("product", str(cut), persistent_source(cut))
 
 
+def of_packed_weights(full: bool) -> Iterator[Program]:
+    """Products of up to 64 rows by weights that are widened in registers."""
+    cuts: dict[PackedTiling, None] = {}
+    scales = (False, True), (True, False)
+    for (lines, depth, kind), rows, (fine, short) in product(products(), PACKED_ROWS, scales):
+        if cut := packed_cut(lines, depth, rows, kind, depth // 128, fine, short):
+            cuts[cut] = None
+    for cut in cuts if full else _one_each(cuts, lambda own: (own.kind, own.rows, own.warp, own.fine)):
+        yield Program("product", str(cut), packed_source(cut))
+
+
 def of_attention(full: bool) -> Iterator[Program]:
     """Attention of spans, and of drafters' blocks."""
     shapes: dict[tiles.Shape, None] = {}
@@ -129,7 +143,7 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
 
 def programs(full: bool) -> list[Program]:
     """All programs, the longest first as far as that is known."""
-    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_rows
+    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_packed_weights, of_rows
     return [program for kind in kinds for program in kind(full)]
 
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from services.common.kernels.linear.int8_weight import MOST, Int8Weight, lines, quantised, quantised_rows
+from services.common.kernels.linear.int8_weight import MOST, Int8Weight, quantised, quantised_rows
 from services.common.kernels.linear.product import product
 from services.common.kernels.linear.reference import adds_exactly, linear, product_of_whole
+from services.common.kernels.linear.weight import lines
 
 RANDOM = torch.Generator().manual_seed(8)
 

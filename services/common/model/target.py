@@ -1,5 +1,6 @@
 """The target: a model of any family over spans of rows."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,14 +10,17 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
+from services.common.kernels.linear.packed.launch import takes_codes
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.families import open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.kept import Codes, WholeNumbers
 from services.common.model.files.random_weights import RandomCheckpoint
-from services.common.model.files.whole import WholeNumbers
+from services.common.model.files.weight_format import CodedFormat
+from services.common.model.files.weight_formats import folder_format
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
@@ -29,21 +33,25 @@ from services.common.model.weights.weights import (
     model_shapes,
     products,
     weight_bytes,
+    widened_bytes,
 )
+
+_LOG = logging.getLogger(__name__)
 
 
 class Target:
     """Weights and forward of a model; holds no request state. `lm_head_VD` is `embed_VD` itself when tied.
 
-    `products` are the shapes [outputs, depth] of the wide weights that rows are multiplied by on a GPU, and
-    `weight_bytes` what all weights take.
+    `products` are the shapes [outputs, depth] of the weights whose sums have an order on a GPU. `weight_bytes` is what
+    all weights take, `widened_bytes` what a packed one takes beside for products of many rows; 0: none is packed.
     """
 
     def __init__(self, spec: ModelSpec, weights: ModelWeights) -> None:
         self.spec = spec
         self.revision, self.elements = weights.revision, weights.elements
         self.embed_VD, self.lm_head_VD = weights.embed_VD, weights.lm_head_VD
-        self.products, self.weight_bytes = products(weights), weight_bytes(weights)
+        self.products = products(weights)
+        self.weight_bytes, self.widened_bytes = weight_bytes(weights), widened_bytes(weights)
         self._stack = target_stack(spec, weights.layers, weights.norm_D)
         self._head = None if on_kernel(self.lm_head_VD) else compiled(product(self.lm_head_VD))
         self._tables = rotation_tables(spec, spec.max_positions, self.dtype, self.device)
@@ -132,10 +140,20 @@ def load_target(
         refuse_without_kernels(spec, dtype)
         keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
-    if isinstance(checkpoint, WidenedCheckpoint) and not whole:
-        checkpoint.tell(elements(model_shapes(spec)), dtype)
+    checkpoint = _kept(spec, checkpoint, dtype, where, whole)
+    return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
+
+
+def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, device: torch.device, whole: bool) -> TensorSource:
+    """Return a source that leaves weights packed, where rows are whole numbers or kernels take codes."""
     if whole:
         if not all(map(keeps_packed, spec.layers)):
-            raise ModelError(f"{folder}: activations of eight bits are for dense models without gates alone")
-        checkpoint = WholeNumbers(checkpoint)
-    return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
+            raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
+        return WholeNumbers(source)
+    packed = isinstance(source, WidenedCheckpoint | RandomCheckpoint) and takes_codes(device, dtype)
+    if packed and isinstance(folder_format(source.folder), CodedFormat):
+        _LOG.info("weights in eight bits are kept so")
+        return Codes(source)
+    if isinstance(source, WidenedCheckpoint):
+        source.tell(elements(model_shapes(spec)), dtype)
+    return source

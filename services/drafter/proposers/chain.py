@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain
 from services.common.model.drafters.nodes import chain_of

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
 from services.common.model.drafters.coupling import Coupling

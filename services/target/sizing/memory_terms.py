@@ -219,7 +219,7 @@ def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     vocab, row = model.spec.vocab_size, _row_elements(model.spec)
     rows = settings.slots * widths[-1]
     forward = max(rows * (row + vocab), pack_tokens(settings, model, widths) * row)
-    return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
+    return model.dtype.itemsize * forward + scratch_bytes(rows, vocab) + model.widened_bytes
 
 
 def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from services.common.kernels.linear import int8_tiling, reference
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8 import drafts
 from tests.bench.gpu.int8.candidates import candidates, in_cuda, products
 from tests.bench.gpu.shapes import QWEN3_4B, TINY

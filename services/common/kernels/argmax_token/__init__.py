@@ -5,7 +5,7 @@ from torch import Tensor
 from services.common.kernels.argmax_token import reference
 from services.common.kernels.argmax_token.columns import columns_at_once
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 
 __all__ = ["argmax_of_product", "argmax_token", "columns_at_once", "top_of_product"]
 

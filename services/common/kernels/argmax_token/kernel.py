@@ -14,8 +14,9 @@ from services.common.kernels.linear import linear
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
 from services.common.kernels.linear.int8_rows import quantised_rows
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, lines
+from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.linear.weight import Weight, lines
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.linear.reference import linear
+from services.common.kernels.linear.weight import Weight
 
 _ROWS = 512
 

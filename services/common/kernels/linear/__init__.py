@@ -4,8 +4,10 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.tile_best import TileBest
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.normed import Normed
 
 __all__ = [
@@ -24,10 +26,12 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
     """Return `x @ weight.T`, [T, F], in the memory `out_TF` where that is given."""
     if not on_kernel(x_TD):
         return reference.linear(x_TD, weight_FD, out_TF)
-    from services.common.kernels.linear import int8_kernel, kernel
+    from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
 
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear(x_TD, weight_FD, out_TF)
+    if isinstance(weight_FD, PackedWeight):
+        return packed_kernel.linear(x_TD, weight_FD, out_TF)
     return kernel.linear(x_TD, weight_FD, out_TF)
 
 
@@ -44,10 +48,12 @@ def linear_gated(normed: Normed, weight_FD: Weight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`, [T, I], of a weight [2 I, D] that holds the gate's rows first."""
     if not on_kernel(normed.rows_TD):
         return reference.linear_gated(normed, weight_FD, eps)
-    from services.common.kernels.linear import int8_kernel, kernel
+    from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
 
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear_gated(normed, weight_FD, eps)
+    if isinstance(weight_FD, PackedWeight):
+        return packed_kernel.linear_gated(normed, weight_FD, eps)
     return kernel.linear_gated(normed, weight_FD, eps)
 
 
@@ -86,8 +92,10 @@ def linear_added(
     """
     if not on_kernel(x_TD):
         return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)
-    from services.common.kernels.linear import int8_kernel, kernel
+    from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
 
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset, squares_T)
+    if isinstance(weight_FD, PackedWeight):
+        return packed_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
     return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)

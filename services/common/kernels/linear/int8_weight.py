@@ -58,13 +58,17 @@ class Int8Weight:
         """The weight with its lines changed: `change` gets the integers, and then the scales."""
         return Int8Weight(change(self.whole_FD), change(self.scale_F), self.dtype)
 
+    def joined(self, others: Sequence["Int8Weight"]) -> "Int8Weight":
+        """The lines of this weight and of others."""
+        parts = (self, *others)
+        whole_FD, scale_F = (
+            torch.cat(each) for each in ([one.whole_FD for one in parts], [one.scale_F for one in parts])
+        )
+        return Int8Weight(whole_FD, scale_F, self.dtype)
+
     def widened(self) -> Tensor:
         """The numbers [F, D], rounded to `dtype`."""
         return (self.whole_FD * self.scale_F[:, None]).to(self.dtype)
-
-
-Weight = Tensor | Int8Weight
-"""What rows are multiplied by."""
 
 
 def quantised(weight_FD: Tensor) -> Int8Weight:
@@ -88,25 +92,3 @@ def quantised_rows(rows_TD: Tensor, most: int = MOST) -> tuple[Tensor, Tensor]:
     most_T = torch.full_like(top_T, most)
     factor_T = torch.where(top_T > 0, most_T / top_T, torch.zeros_like(top_T))
     return (wide_TD * factor_T[:, None]).round_().to(torch.int8), top_T / most_T
-
-
-def lines(weight: Weight, first: int, end: int) -> Weight:
-    """Return the outputs of a weight from `first` to before `end`, in the same memory."""
-    return weight.lines(first, end) if isinstance(weight, Int8Weight) else weight[first:end]
-
-
-def changed(weight: Weight, change: Callable[[Tensor], Tensor]) -> Weight:
-    """Return a weight whose lines, and what belongs to each of them, were changed alike."""
-    return change(weight) if isinstance(weight, Tensor) else weight.each(change)
-
-
-def joined(parts: Sequence[Weight]) -> Weight:
-    """Return the lines of several weights of one kind as one weight."""
-    if len(parts) == 1:
-        return parts[0]
-    whole = [part for part in parts if isinstance(part, Int8Weight)]
-    if whole:
-        assert len(whole) == len(parts), "weights of one product are of one kind"
-        integers, scales = ([one.whole_FD for one in whole], [one.scale_F for one in whole])
-        return Int8Weight(torch.cat(integers), torch.cat(scales), whole[0].dtype)
-    return torch.cat([part for part in parts if isinstance(part, Tensor)])

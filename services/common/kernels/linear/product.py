@@ -6,8 +6,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.reference import adds_exactly, product_of_whole
+from services.common.kernels.linear.weight import Weight
 
 _LARGEST_LOSS = 2.0**-25
 """Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
@@ -97,6 +99,8 @@ def product(weight: Weight, bias_F: Tensor | None = None) -> nn.Module:
         return BiasedProduct(product(weight), bias_F)
     if isinstance(weight, Int8Weight):
         return WholeProduct(weight)
+    if isinstance(weight, PackedWeight):
+        weight = weight.widened()
     if weight.dtype == torch.float32 and _fits_half(weight):
         try:
             half = HalfProduct(weight)

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import MOST, Weight, quantised_rows
+from services.common.kernels.linear.int8_weight import MOST, quantised_rows
+from services.common.kernels.linear.packed_weight import PackedWeight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.normed import Normed
 from services.common.kernels.rms_norm.reference import add_rms_norm
 from services.common.kernels.swiglu.reference import swiglu
@@ -17,6 +19,8 @@ _PROBED = (1, 64, 32), (7, 576, 96), (33, 1000, 48)
 
 def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`; of rows in eight bits where the weight is."""
+    if isinstance(weight_FD, PackedWeight):
+        weight_FD = weight_FD.widened()
     if isinstance(weight_FD, Tensor):
         return F.linear(x_TD, weight_FD) if out_TF is None else torch.mm(x_TD, weight_FD.t(), out=out_TF)
     product_TF = product_of_whole(x_TD, weight_FD.whole_FD, weight_FD.scale_F, adds_exactly(x_TD.device.type))

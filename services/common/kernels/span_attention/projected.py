@@ -7,7 +7,7 @@ n tokens: those of attention, and nothing else but rows.
 from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.types import Heads
@@ -29,7 +29,7 @@ def attend_projected(
     A kernel serves the only row of the only sequence, if its context is short. None elsewhere, where nothing is done,
     and on all but an H100 or H200.
     """
-    if not normed.rows_TD.is_cuda or isinstance(qkv_FD, Int8Weight):
+    if not normed.rows_TD.is_cuda or not isinstance(qkv_FD, Tensor):
         return None
     from services.common.kernels.span_attention.alone import kernel as alone
 

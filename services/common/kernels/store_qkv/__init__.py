@@ -4,7 +4,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import Normed
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv import reference
 

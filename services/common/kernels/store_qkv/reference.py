@@ -4,8 +4,8 @@ from torch import Tensor
 
 from services.common.kernels.kv_codes.reference import store_codes
 from services.common.kernels.linear import Normed
-from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.linear.reference import divided, linear
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 

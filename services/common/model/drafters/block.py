@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.drafters import block_kind, open_drafter

@@ -11,7 +11,7 @@ from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import Span
 from services.common.model.drafters import chain_kind, open_tensors, read_any_spec
 from services.common.model.drafters.chain_cell import ChainParts, chain_cell

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token, top_of_product
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.nodes import CANDIDATES, COUPLED_SURENESS, Candidates
 from services.common.model.drafters.spec import DrafterSpec

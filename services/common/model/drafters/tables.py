@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight, quantised
+from services.common.kernels.linear.int8_weight import quantised
+from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.spec import EMBED, HEAD
 
 

@@ -83,6 +83,15 @@ class WholeFormat(Format, Protocol):
         ...
 
 
+@runtime_checkable
+class CodedFormat(Format, Protocol):
+    """One some of whose weights are e4m3 codes with scales of lines and of 128 inputs, which kernels widen."""
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Return the codes [F, D] and each line's scales, float32: [F, D / 128] or [F, 1]; None if it is another."""
+        ...
+
+
 @dataclass(frozen=True)
 class Kind:
     """A row of the table in docs/use.md: what `quantization_config` says, which files are so, and what is refused.

@@ -57,6 +57,13 @@ def scaled(
     return wide_FD
 
 
+def scales_of_lines(scale_RC: Tensor, block: tuple[int, int], shape: tuple[int, ...]) -> Tensor | None:
+    """Return a scale for each line and 128 inputs, or one a line, of blocks [R, C]; None where these are others."""
+    if scale_RC.shape[1] > 1 and block[1] != 128:
+        return None
+    return scale_RC.repeat_interleave(block[0], 0)[: shape[0]]
+
+
 def unpacked(words_RW: Tensor, bits: int, count: int) -> Tensor:
     """Return `count` codes [R, count], uint8, of rows of int32 words; the lowest bits come first, without gaps."""
     mask = (1 << bits) - 1

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.packed_weight import packed
+from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import Checkpoint, is_finite
-from services.common.model.files.weight_format import Format, FormatError, Shape, TensorPart, WholeFormat
+from services.common.model.files.weight_format import CodedFormat, Format, FormatError, Shape, TensorPart, WholeFormat
 
 _LOG = logging.getLogger(__name__)
 NOT_WHOLE = (
@@ -92,6 +94,21 @@ class WidenedCheckpoint:
             if found is not None:
                 return Int8Weight(*found, dtype)
         raise ModelError(f"{self.folder}: {name} {NOT_WHOLE}")
+
+    def read_codes(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
+        """Return a weight as the codes and scales of the file, or as `read` does where kernels do not take it.
+
+        Raises:
+            ModelError: as `read`.
+        """
+        prefix = name.removesuffix(_WEIGHT)
+        if prefix in self._packed and isinstance(self.format, CodedFormat) and len(shape) == 2:
+            found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
+            if found is not None and is_finite(found[1]) and bool((found[0].view(torch.uint8) & 127 < 127).all()):
+                weight = packed(*found, dtype)
+                if weight is not None:
+                    return weight
+        return self.read(name, shape, dtype)
 
     def read_integers(self, name: str, shape: Shape) -> Tensor:
         """As the source does."""

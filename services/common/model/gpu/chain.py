@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gates
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, Span, attend_block

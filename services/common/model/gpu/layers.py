@@ -9,7 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear_added, linear_gates
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.files.checkpoint import TensorSource
-from services.common.model.files.whole import read_weight
+from services.common.model.files.kept import read_weight
 
 _COMMON = "model."
 

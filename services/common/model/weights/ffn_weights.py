@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.spec import Beside, Dense, Experts
 
 STACKED = "mlp.experts.gate_up_proj"

@@ -7,10 +7,12 @@ from math import prod
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, changed, joined, quantised
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised
+from services.common.kernels.linear.packed_weight import PackedWeight
+from services.common.kernels.linear.weight import Weight, changed, joined
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
-from services.common.model.files.whole import read_weight
+from services.common.model.files.kept import read_weight
 from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
 from services.common.model.weights.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.weights.ffn_weights import STACKED, DenseWeights, FfnWeights, ffn_shapes, read_ffn
@@ -110,16 +112,23 @@ def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
     Sums of whole numbers have no order, so no engine can have another than the others, and they are left out.
     """
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
-    wide = [weight for weight in (*found, weights.lm_head_VD) if isinstance(weight, Tensor)]
-    return tuple(dict.fromkeys((weight.shape[0], weight.shape[1]) for weight in wide))
+    ordered = [weight for weight in (*found, weights.lm_head_VD) if not isinstance(weight, Int8Weight)]
+    return tuple(dict.fromkeys((weight.shape[0], weight.shape[1]) for weight in ordered))
 
 
 def weight_bytes(weights: ModelWeights) -> int:
     """Return what a model's numbers take: those of products as they are kept, all others in the model's type."""
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
-    eight = [weight for weight in found if isinstance(weight, Int8Weight)]
-    others = weights.elements - sum(prod(weight.shape) for weight in eight)
-    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in eight)
+    kept = [weight for weight in found if not isinstance(weight, Tensor)]
+    others = weights.elements - sum(prod(weight.shape) for weight in kept)
+    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in kept)
+
+
+def widened_bytes(weights: ModelWeights) -> int:
+    """Return what the largest weight takes that is widened for products of many rows."""
+    found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
+    codes = [prod(weight.shape) for weight in found if isinstance(weight, PackedWeight)]
+    return weights.embed_VD.itemsize * max(codes, default=0)
 
 
 def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Weight, ...]:

@@ -158,11 +158,16 @@ def _refuse_if(mode: ExactMode, message: str) -> None:
         raise PacelineError(Code.FAILED_PRECONDITION, Reason.UNSUPPORTED, f"exact: {message}", "exact")
 
 
-def verdict_key(numerics: Numerics, target: StackSpec, context: StackSpec | None, shapes: RunnerSettings) -> str:
-    """Return a name for all that decides a verdict: numerics, models, captured shapes, and what computes rows."""
+def verdict_key(
+    numerics: Numerics, target: StackSpec, context: StackSpec | None, shapes: RunnerSettings, weight_bytes: int = 0
+) -> str:
+    """Return a name for all that decides a verdict: numerics, models, captured shapes, and what computes rows.
+
+    `weight_bytes` tell models apart whose weights are kept in fewer bits.
+    """
     parts = {
         "numerics": asdict(numerics),
-        "models": [repr(target), repr(context)],
+        "models": [repr(target), repr(context), weight_bytes],
         "shapes": [
             shapes.widths,
             shapes.buckets,

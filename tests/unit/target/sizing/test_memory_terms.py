@@ -44,6 +44,7 @@ class Loaded:
     device: torch.device = torch.device("cuda")
     dtype: torch.dtype = torch.bfloat16
     seed_width: int = 0
+    widened_bytes: int = 0
 
     @property
     def elements(self) -> int:

@@ -6,7 +6,7 @@
 #include "arithmetic.cuh"
 #include "bfloat16.cuh"
 #include "linear/cuda/ends.cuh"
-#include "linear/persistent/sizes.cuh"
+#include "linear/cuda/lines.cuh"
 
 // A lane has two neighbours of a row in each eight lines, of rows r and r + 8.
 __device__ __forceinline__ void end_gated(const float (&sums)[LINES / 2], const Ends& ends, int row, int line, int lane) {

@@ -15,6 +15,7 @@
 #include "linear/cuda/ends.cuh"
 #include "linear/cuda/ring.cuh"
 #include "linear/persistent/best.cuh"
+#include "linear/persistent/early.cuh"
 #include "linear/persistent/ends.cuh"
 #include "linear/persistent/later.cuh"
 #include "linear/persistent/loader.cuh"

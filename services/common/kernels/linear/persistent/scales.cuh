@@ -4,7 +4,7 @@
 
 #include "build.cuh"
 #include "linear/cuda/ends.cuh"
-#include "linear/persistent/sizes.cuh"
+#include "linear/cuda/lines.cuh"
 
 // Those of bfloat16 are the numbers.
 struct NoScales {

@@ -1,26 +1,23 @@
 // Sizes of a CTA's tiles.
 //
-// `build.cuh` defines ROWS and BAND (lines of a tile, of each half of a gated weight), SUBS (swizzled rows of depth in a stage),
-// STAGES, SHARE and ACROSS (CTAs of a cluster that have the same lines, and the same rows), CTAS (of a multiprocessor), WIDE
-// (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
+// `build.cuh` defines ROWS of a tile, SUBS (swizzled rows of depth in a stage), STAGES, SHARE and ACROSS (CTAs of a cluster that
+// have the same lines, and the same rows), CTAS (of a multiprocessor), LATER (SwiGLU ends beside the next tile), and what
+// `lines.cuh` takes.
 
 #pragma once
 
 #include "build.cuh"
+#include "linear/cuda/lines.cuh"
 #include "linear/cuda/ring.cuh"
 
-constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4, SCORED = 5;
 constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // TMA takes integers of eight bits as pairs
 constexpr int CLUSTER = SHARE * ACROSS;
-constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
+constexpr int GROUPS = ROWS / 64;
 // With more warpgroups a loading warp would leave too few registers to all others, so their first warp loads beside.
 constexpr bool BESIDE = GROUPS > 2;
 // What ends later needs the registers of a whole warpgroup, of which one warp loads.
 constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : LATER ? GROUP : 32);
-constexpr int LEFT = 24, TAKEN = 240;     // registers of a thread
-constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lines
-// Of a matrix instruction, which takes eights of lines; of integers 16s above 24.
-constexpr int LINES = WIDE || HALVES * HALF <= 24 ? HALVES * HALF : (HALVES * HALF + 15) / 16 * 16;
+constexpr int LEFT = 24, TAKEN = 240;  // registers of a thread
 // What stands beside the sums of a tile is read before them where registers are left for it.
 constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) <= 128;
 constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import log_chances, scaled_logits
 from services.common.model.drafters.nodes import Candidates

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_token
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import log_chances, scaled_logits
 from services.common.model.drafters.nodes import CANDIDATES, Candidates

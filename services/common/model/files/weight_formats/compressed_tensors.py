@@ -22,7 +22,7 @@ from services.common.model.files.weight_format import (
     one_of,
     whole,
 )
-from services.common.model.files.widen import fp4_numbers, nibbles, scaled, scales_of, unpacked
+from services.common.model.files.widen import fp4_numbers, nibbles, scaled, scales_of, scales_of_lines, unpacked
 
 METHOD = "compressed-tensors"
 
@@ -68,6 +68,7 @@ _WIDTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 """Bits of a number, by format and type."""
 _LAYOUTS = tuple(dict.fromkeys(layout for layout, _ in _WIDTHS))
 _FP4 = (_NVFP4, _MXFP4)
+_CODED = ("float-quantized", "naive-quantized")
 _BY_LINE = ((1, 0), (0, 0))
 """Blocks of lines, or of all: each line has one scale."""
 _GROUPS = {_NVFP4: 16, _MXFP4: 32, _MXFP8: 32}
@@ -171,6 +172,14 @@ class Group:
             return None
         return parts["weight"], scales_of(parts["weight_scale"]).flatten().expand(shape[0]).contiguous()
 
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """As that of `CodedFormat`."""
+        if self.layout not in _CODED or self.integers:
+            return None
+        scale_RC = scales_of(parts["weight_scale"]).view(self._grid(prefix, shape))
+        scale_FG = scales_of_lines(scale_RC, self._sizes(shape), shape)
+        return None if scale_FG is None else (parts["weight"], scale_FG)
+
     def _widened_integers(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         grid, told, zero = self._grid(prefix, shape), parts.get("weight_shape"), parts.get("weight_zero_point")
         if told is not None and tuple(told.tolist()) != shape:
@@ -221,6 +230,10 @@ class CompressedTensors:
     def whole(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """By the module's group."""
         return self._group(prefix).whole(shape, parts)
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """By the module's group."""
+        return self._group(prefix).codes(prefix, shape, parts)
 
     def _group(self, prefix: str) -> Group:
         """The first that names the module, else the first for all linear ones."""

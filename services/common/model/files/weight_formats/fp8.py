@@ -21,7 +21,7 @@ from services.common.model.files.weight_format import (
     names,
     one_of,
 )
-from services.common.model.files.widen import scaled, scales_of
+from services.common.model.files.widen import scaled, scales_of, scales_of_lines
 
 METHOD = "fp8"
 KINDS = (
@@ -72,10 +72,19 @@ class Fp8:
 
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """Each code times its block's scale."""
-        outputs, depth = shape
-        block = self.block or (outputs, depth)
-        scale_RC = scales_of(parts[self._scale]).view(blocks(outputs, block[0]), blocks(depth, block[1]))
-        return scaled(parts["weight"], scale_RC, block)
+        return scaled(parts["weight"], self._grid(shape, parts), self._sizes(shape))
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """As that of `CodedFormat`."""
+        scale_FG = scales_of_lines(self._grid(shape, parts), self._sizes(shape), shape)
+        return None if scale_FG is None else (parts["weight"], scale_FG)
+
+    def _sizes(self, shape: Shape) -> tuple[int, int]:
+        return self.block or (shape[0], shape[1])
+
+    def _grid(self, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
+        rows, columns = map(blocks, shape, self._sizes(shape))
+        return scales_of(parts[self._scale]).view(rows, columns)
 
 
 def read(fields: Fields) -> Format:

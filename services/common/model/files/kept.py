@@ -1,4 +1,4 @@
-"""A source whose weights are whole numbers with a scale a line, for rows that are rounded to eight bits."""
+"""Sources that leave the weights of products as their file has them, or as kernels take them."""
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -6,7 +6,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quantised
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised
+from services.common.kernels.linear.packed_weight import rounded_to_eight
+from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
 from services.common.model.files.random_weights import RandomCheckpoint
@@ -16,7 +18,7 @@ from services.common.model.files.widened import NOT_WHOLE, WidenedCheckpoint
 
 @runtime_checkable
 class WeightSource(TensorSource, Protocol):
-    """A source that keeps the weights of some products as its file has them."""
+    """A source that keeps the weights of some products packed."""
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
         """Return a weight that rows are multiplied by."""
@@ -30,13 +32,10 @@ def read_weight(source: TensorSource, name: str, shape: Shape, dtype: torch.dtyp
     return source.read(name, shape, dtype)
 
 
-class WholeNumbers:
-    """Gives all else as `source` does; random weights are rounded."""
+class _Kept:
+    """Gives all else as its source does."""
 
-    def __init__(self, source: TensorSource) -> None:
-        """Raises ModelError where the source has no whole numbers."""
-        if not isinstance(source, WidenedCheckpoint | RandomCheckpoint):
-            raise ModelError(f"{source.folder}: {NOT_WHOLE}")
+    def __init__(self, source: WidenedCheckpoint | RandomCheckpoint) -> None:
         self.folder, self.revision, self._source = source.folder, source.revision, source
 
     @property
@@ -52,6 +51,16 @@ class WholeNumbers:
         """As the source."""
         return self._source.read(name, shape, dtype)
 
+
+class WholeNumbers(_Kept):
+    """Weights are whole numbers with a scale a line, for rows of eight bits; random ones are rounded to such."""
+
+    def __init__(self, source: TensorSource) -> None:
+        """Raises ModelError where the source has no whole numbers."""
+        if not isinstance(source, WidenedCheckpoint | RandomCheckpoint):
+            raise ModelError(f"{source.folder}: {NOT_WHOLE}")
+        super().__init__(source)
+
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Int8Weight:
         """Return a weight as the whole numbers of the file.
 
@@ -61,3 +70,19 @@ class WholeNumbers:
         if isinstance(self._source, RandomCheckpoint):
             return quantised(self._source.read(name, shape, dtype))
         return self._source.read_whole(name, shape, dtype)
+
+
+class Codes(_Kept):
+    """Weights are codes with scales that kernels widen, where the file has such; random ones are rounded to them."""
+
+    def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
+        """Return a weight as codes, or widened where kernels do not take it.
+
+        Raises:
+            ModelError: as the source does.
+        """
+        if isinstance(self._source, RandomCheckpoint):
+            numbers_FD = self._source.read(name, shape, dtype)
+            weight = rounded_to_eight(numbers_FD)
+            return numbers_FD if weight is None else weight
+        return self._source.read_codes(name, shape, dtype)

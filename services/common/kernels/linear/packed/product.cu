@@ -1,0 +1,57 @@
+// x[rows, depth] @ weight[lines, depth]^T of up to 64 rows in bfloat16 and a weight in eight bits with scales, and what follows.
+//
+// Codes become bfloat16 numbers in registers, which are multiplied as those of any weight are: every sum is one fp32 accumulator in
+// order of depth, sixteen inputs an instruction. So a row has the bits of the other products by the widened weight. A warp has
+// eight lines of the weight or sixteen, and all rows.
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "linear/cuda/ends.cuh"
+#include "linear/cuda/lines.cuh"
+#include "linear/packed/walk.cuh"
+#include "linear/persistent/ends.cuh"
+#include "linear/persistent/plain.cuh"
+#include "linear/persistent/scales.cuh"
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
+    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* scales,
+            unsigned short* out, unsigned short* scaled, const unsigned short* stream, const unsigned short* norm,
+            const long long* squares, unsigned long long* added, int rows, int outputs, int depth, int groups, int row_scales,
+            int shift, float inverse_depth, float eps, float offset) {
+  extern __shared__ unsigned char memory[];
+  // From lane 0, so that the compiler knows it to be the same in a warp.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, steps = depth / (SUBS * SUB);
+  const int first = blockIdx.x * OUTPUTS;
+  unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
+  asm volatile("" : "+r"(tiles));  // kept, not computed at every use
+  const Ring ring{tiles, tiles + STAGES * STAGE, tiles + STAGES * STAGE + STAGES * 8};
+  unsigned* kept = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
+  begin_ring<STAGES, 1>(ring, WARPS);
+  if (warp == WARPS) {
+    const Loader loader{ring, &x_map, &weight_map, first, rows};
+    if (elected()) loader.run(steps);
+    return;
+  }
+  // Scales lie with the weight, and come from no kernel before either.
+  keep_scales(kept, scales, groups, row_scales, shift, first, outputs);
+  await_previous();
+  // Not sooner: of kernels that start early one after the other, some read what an earlier one has written before they wait.
+  allow_next();
+  const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
+  const int line = first + warp * BAND;
+  unsigned streams[TILES][LINES / 4], norms[LINES / 8];
+  if constexpr (KIND == ADDED)
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) read_beside(ends, tile * 16 + lane / 4, line, lane, streams[tile], norms);
+  Sums sums;
+  sum_up(sums, ring, kept, steps, groups > 1, warp, lane);
+#pragma unroll
+  for (int tile = 0; tile < TILES; ++tile) {
+    const int row = tile * 16 + lane / 4;
+    if constexpr (KIND == PLAIN) end_plain(sums[tile], Scales(), ends, row, line, lane);
+    if constexpr (KIND == GATED) end_gated(sums[tile], ends, row, line, lane);
+    if constexpr (KIND == ADDED) end_added(sums[tile], ends, row, line, lane, streams[tile], norms);
+  }
+}

@@ -1,0 +1,91 @@
+"""How products of packed weights are divided among CTAs: all multiprocessors get about as many bytes of a weight."""
+
+from typing import NamedTuple
+
+from services.common.kernels.linear.cuda import Kind
+
+SUB = 128
+"""Inputs of a swizzled row of codes: stages are multiples of it deep, and a weight's scales are of so many."""
+ROWS = (16, 32, 64)
+"""Rows that a kernel is built for; those behind the last count for nothing."""
+EIGHT = 8
+"""Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
+_SUB_BYTES, _X_SUB_BYTES, _SCALE_BYTES = 128, 256, 4
+_PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
+_ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES, _STAGE_BYTES = 1024, 16, 216 * 1024, 24 * 1024
+_MOST_STAGES = 24
+
+
+class PackedTiling(NamedTuple):
+    """Rows, lines of a CTA and of one of its warps, 128s of depth in a stage, stages, and what follows.
+
+    A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
+    `fine` where lines have their own, and `short` where they are numbers of bfloat16. None of it changes a bit.
+    """
+
+    rows: int
+    lines: int
+    warp: int
+    subs: int
+    stages: int
+    ctas: int
+    groups: int
+    fine: bool
+    short: bool
+    kind: Kind
+
+    @property
+    def band(self) -> int:
+        """Outputs of a warp."""
+        return self.warp // 2 if self.kind == Kind.GATED else self.warp
+
+    @property
+    def threads(self) -> int:
+        """A warp for its lines, and one that loads."""
+        return (self.lines // self.warp + 1) * 32
+
+    @property
+    def scale_bytes(self) -> int:
+        """Of the scales that a CTA keeps."""
+        return self.groups * (self.lines if self.fine else self.lines // EIGHT) * _SCALE_BYTES
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of rows and codes."""
+        return self.subs * (self.rows * _X_SUB_BYTES + self.lines * _SUB_BYTES)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a CTA."""
+        return _ALIGNMENT + self.stages * (self.stage_bytes + _STAGE_BARRIERS) + self.scale_bytes
+
+    def grid(self, lines: int) -> tuple[int, int]:
+        """Return the CTAs of a weight."""
+        return -(-lines // self.lines), 1
+
+
+def packed_cut(
+    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool
+) -> PackedTiling | None:
+    """Return the cut of a weight for so many rows; None where it does not fit, or rows are too many."""
+    rows = next((most for most in ROWS if most >= rows), 0)
+    step = 2 * EIGHT if kind == Kind.GATED else EIGHT
+    if not rows or depth % SUB or lines % step or groups not in (1, depth // SUB) or kind not in _KINDS:
+        return None
+    waves = -(-lines // (_PROCESSORS * _MOST_LINES))
+    # Of many waves a CTA has as many lines as of two.
+    ctas = min(waves, _MOST_WAVES)
+    band = min(-(-lines // (_PROCESSORS * waves * step)) * step, _MOST_LINES)
+    # Two eights of a warp take each of their rows from shared memory once.
+    warp = step if band % (2 * EIGHT) or band <= _FEW_LINES else 2 * EIGHT
+    cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind)
+    steps, room = depth // SUB, _SHARED_BYTES // ctas - cut.scale_bytes - _ALIGNMENT
+    subs = next(subs for subs in (2, 1) if steps % subs == 0 and (subs == 1 or subs * cut.stage_bytes <= _STAGE_BYTES))
+    cut = cut._replace(subs=subs)
+    stages = min(room // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)
+    return cut._replace(stages=stages) if stages >= min(2, steps // subs) else None
+
+
+_KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
+_FEW_LINES = 48
+"""Of a CTA whose warps have eight each: fewer warps would wait for their own sums."""

@@ -1,0 +1,116 @@
+"""Packed weights: their numbers, what kernels are built for them, and how products are cut."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from services.common.kernels import nvrtc
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.int8_weight import quantised
+from services.common.kernels.linear.packed.source import source_of
+from services.common.kernels.linear.packed.tiling import ROWS, PackedTiling, packed_cut
+from services.common.kernels.linear.packed_weight import packed, rounded_to_eight
+from services.common.kernels.linear.weight import changed, joined, lines
+from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
+
+SHAPES = (
+    (6144, 4096, Kind.PLAIN), (4096, 4096, Kind.ADDED), (24576, 4096, Kind.GATED), (4096, 12288, Kind.ADDED),
+    (2560, 9728, Kind.ADDED), (51200, 5120, Kind.GATED), (5120, 25600, Kind.ADDED), (256, 128, Kind.PLAIN),
+)  # fmt: skip
+
+
+def codes_of(outputs: int, depth: int) -> torch.Tensor:
+    """Every number of e4m3, often."""
+    codes = torch.arange(outputs * depth, dtype=torch.int64).mul_(37).remainder_(256).to(torch.uint8)
+    codes[codes % 128 == 127] = 1
+    return codes.view(outputs, depth).view(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("block", [1, 8, 64, 96])
+def test_numbers_are_codes_times_scales_rounded_once(block: int, groups: int) -> None:
+    codes_FD = codes_of(192, 384)
+    scale_FG = torch.rand(192 // block, groups, generator=torch.Generator().manual_seed(1)).add_(0.01)
+    scale_FG = scale_FG.repeat_interleave(block, 0)
+    weight = packed(codes_FD, scale_FG, torch.float32)
+    assert weight is not None
+    expected = (codes_FD.float() * scale_FG.repeat_interleave(384 // groups, 1)).bfloat16().float()
+    assert torch.equal(weight.widened(), expected)
+    assert weight.shift == {1: 0, 8: 3, 64: 6, 96: 5}[block] and not weight.short
+    assert weight.nbytes == 192 * 384 + 4 * groups * (192 >> weight.shift)
+    order = torch.randperm(192, generator=torch.Generator().manual_seed(2))
+    turned = changed(weight, lambda part: part[order])
+    assert not isinstance(turned, torch.Tensor) and torch.equal(turned.widened(), expected[order])
+
+
+def test_parts_of_one_product_are_joined_whatever_their_scales_are() -> None:
+    by_line = packed(codes_of(64, 256), torch.full((64, 1), 0.5), torch.float32)
+    by_group = packed(codes_of(32, 256), torch.tensor([[0.25, 0.5]]).expand(32, -1), torch.float32)
+    assert by_line is not None and by_group is not None
+    both = joined([by_line, by_group])
+    assert not isinstance(both, torch.Tensor) and both.shape == (96, 256)
+    assert torch.equal(both.widened(), torch.cat((by_line.widened(), by_group.widened())))
+    plain = joined([by_line, torch.ones(4, 256)])
+    assert isinstance(plain, torch.Tensor) and torch.equal(plain[:64], by_line.widened())
+    part = lines(both, 60, 70)
+    assert not isinstance(part, torch.Tensor) and torch.equal(part.widened(), both.widened()[60:70])
+    eight = quantised(torch.randn(8, 16))
+    twice = joined([eight, eight])
+    assert not isinstance(twice, torch.Tensor) and torch.equal(twice.widened()[8:], eight.widened())
+
+
+def test_what_kernels_do_not_take_is_not_packed() -> None:
+    scale = torch.ones(1, 1)
+    assert packed(codes_of(24, 128), scale, torch.float32) is None, "lines of a gate and of what it gates"
+    assert packed(codes_of(32, 64), scale, torch.float32) is None, "inputs of a swizzled row"
+    assert packed(codes_of(32, 512), torch.ones(32, 2), torch.float32) is None, "groups of 256"
+    assert packed(codes_of(32, 128), scale * 128, torch.float32) is None, "scales times 2^120 beyond bfloat16"
+    assert rounded_to_eight(torch.ones(64, 128)) is None
+
+
+def test_rounding_a_weight_errs_as_three_bits_do() -> None:
+    numbers_FD = torch.randn(256, 256, generator=torch.Generator().manual_seed(3)).bfloat16()
+    weight = rounded_to_eight(numbers_FD)
+    assert weight is not None and weight.short and weight.shift == 7
+    assert 0.02 < float((weight.widened() - numbers_FD).float().norm() / numbers_FD.float().norm()) < 0.03
+
+
+@pytest.mark.parametrize("fine", [True, False])
+@pytest.mark.parametrize("rows", [1, 16, 17, 64])
+@pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
+def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
+    lines: int, depth: int, kind: Kind, rows: int, fine: bool
+) -> None:
+    for groups in (1, depth // 128):
+        cut = packed_cut(lines, depth, rows, kind, groups, fine, True)
+        assert cut is not None and cut.rows == next(most for most in ROWS if most >= rows)
+        assert cut.shared_bytes <= SHARED_BYTES and cut.ctas * (cut.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
+        (ctas, _), steps = cut.grid(lines), depth // 128
+        assert (ctas - 1) * cut.lines < lines <= ctas * cut.lines
+        assert cut.lines % cut.warp == 0 and cut.warp % (8 * (1 + (kind == Kind.GATED))) == 0
+        assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 1024
+
+
+def test_other_products_have_no_cut() -> None:
+    refused: list[PackedTiling | None] = [
+        packed_cut(6144, 4096, 65, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
+        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
+        packed_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), packed_cut(6144, 4096, 8, Kind.PLAIN, 2, False, True),
+    ]  # fmt: skip
+    assert refused == [None] * 6
+
+
+def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
+    wanted = [
+        (shape, rows, fine, short)
+        for shape in SHAPES for rows in ROWS for fine, short in ((False, True), (True, False), (True, True))
+    ]  # fmt: skip
+    for (outputs, depth, kind), rows, fine, short in wanted if full else wanted[1::17]:
+        cut = packed_cut(outputs, depth, rows, kind, depth // 128, fine, short)
+        assert cut is not None
+        source = source_of(cut)
+        said = nvrtc.report(source.text, "product", source.headers())
+        assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{cut}: {said}"
