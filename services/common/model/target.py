@@ -150,8 +150,8 @@ def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, device: tor
         if not all(map(keeps_packed, spec.layers)):
             raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
         return WholeNumbers(source)
-    packed = isinstance(source, WidenedCheckpoint | RandomCheckpoint) and takes_codes(device, dtype)
-    if packed and isinstance(folder_format(source.folder), CodedFormat):
+    coded = isinstance(folder_format(source.folder), CodedFormat) and takes_codes(device, dtype)
+    if coded and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
         _LOG.info("weights in eight bits are kept so")
         return Codes(source)
     if isinstance(source, WidenedCheckpoint):

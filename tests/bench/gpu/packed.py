@@ -121,7 +121,7 @@ def _random(*numbers: int, device: str, dtype: torch.dtype) -> Tensor:
 
 def _everything(subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight) -> tuple[Tensor, ...]:
     """Return all that a product leaves, alone and with what follows it in a block."""
-    found = (linear(x_TD, weight),)
+    found: tuple[Tensor, ...] = (linear(x_TD, weight),)
     if subject.follows == "swiglu":
         squares_T = torch.arange(3, 3 + len(x_TD), device=x_TD.device) * (subject.depth << 24)
         found += (linear_gated(Normed(x_TD, squares_T), weight, EPS),)
