@@ -150,7 +150,7 @@ def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, device: tor
         if not all(map(keeps_packed, spec.layers)):
             raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
         return WholeNumbers(source)
-    coded = isinstance(folder_format(source.folder), CodedFormat) and takes_codes(device, dtype)
+    coded = takes_codes(device, dtype) and isinstance(folder_format(source.folder), CodedFormat)
     if coded and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
         _LOG.info("weights in eight bits are kept so")
         return Codes(source)
