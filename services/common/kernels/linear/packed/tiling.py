@@ -7,12 +7,14 @@ from services.common.kernels.linear.cuda import Kind
 SUB = 128
 """Inputs of a swizzled row of codes: stages are multiples of it deep, and a weight's scales are of so many."""
 ROWS = (16, 32, 64)
-"""Rows that a kernel is built for; those behind the last count for nothing."""
+"""Rows that a CTA is built for; those behind the last count for nothing. More rows are parts."""
+MOST_ROWS = 256
+"""Rows that are multiplied by codes: more parts would take longer than widening the weight."""
 EIGHT = 8
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
 _SUB_BYTES, _X_SUB_BYTES, _SCALE_BYTES = 128, 256, 4
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
-_ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES, _STAGE_BYTES = 1024, 16, 216 * 1024, 24 * 1024
+_ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES, _STAGE_BYTES = 1024, 16, 224 * 1024, 24 * 1024
 _MOST_STAGES = 24
 
 
@@ -59,16 +61,21 @@ class PackedTiling(NamedTuple):
         """Of a CTA."""
         return _ALIGNMENT + self.stages * (self.stage_bytes + _STAGE_BARRIERS) + self.scale_bytes
 
-    def grid(self, lines: int) -> tuple[int, int]:
-        """Return the CTAs of a weight."""
-        return -(-lines // self.lines), 1
+    @property
+    def squares_bytes(self) -> int:
+        """Of shared memory beside: squares of rows, by warp."""
+        return self.lines // self.warp * self.rows * 8 if self.kind == Kind.ADDED else 0
+
+    def grid(self, lines: int, rows: int) -> tuple[int, int]:
+        """Return the CTAs of a product; those of the same lines stand side by side."""
+        return -(-lines // self.lines) * -(-rows // self.rows), 1
 
 
 def packed_cut(
     lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool
 ) -> PackedTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or rows are too many."""
-    rows = next((most for most in ROWS if most >= rows), 0)
+    rows = next((most for most in ROWS if most >= rows), ROWS[-1] if rows <= MOST_ROWS else 0)
     step = 2 * EIGHT if kind == Kind.GATED else EIGHT
     if not rows or depth % SUB or lines % step or groups not in (1, depth // SUB) or kind not in _KINDS:
         return None
@@ -79,7 +86,7 @@ def packed_cut(
     # Two eights of a warp take each of their rows from shared memory once.
     warp = step if band % (2 * EIGHT) or band <= _FEW_LINES else 2 * EIGHT
     cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind)
-    steps, room = depth // SUB, _SHARED_BYTES // ctas - cut.scale_bytes - _ALIGNMENT
+    steps, room = depth // SUB, _SHARED_BYTES // ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
     subs = next(subs for subs in (2, 1) if steps % subs == 0 and (subs == 1 or subs * cut.stage_bytes <= _STAGE_BYTES))
     cut = cut._replace(subs=subs)
     stages = min(room // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)

@@ -29,22 +29,23 @@ using Sums = float[TILES][LINES / 2];
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
-  int first, present;  // of the outputs, and rows
+  int first, row, height;  // the first output and row, and the rows of a box: those behind the last are loaded as zero
+  unsigned long long hint;
 
   __device__ void weights(int step, int stage) const {
-    expect_bytes(ring.full_at(stage), SUBS * (present * 2 * SUB_BYTES + W_SUB));
+    expect_bytes(ring.full_at(stage), SUBS * (height * 2 * SUB_BYTES + W_SUB));
     for (int sub = 0; sub < SUBS; ++sub) {
       const int column = (step * SUBS + sub) * (SUB / 2);  // TMA takes codes as pairs
       if constexpr (KIND == GATED)
-        load_interleaved(ring.weight(stage, sub), weight_map, column, first / 8, ring.full_at(stage), STREAMED);
+        load_interleaved(ring.weight(stage, sub), weight_map, column, first / 8, ring.full_at(stage), hint);
       else
-        load<false>(ring.weight(stage, sub), weight_map, column, first, ring.full_at(stage), 0, STREAMED);
+        load<false>(ring.weight(stage, sub), weight_map, column, first, ring.full_at(stage), 0, hint);
     }
   }
 
   __device__ void rows(int step, int stage) const {
     for (int half = 0; half < 2 * SUBS; ++half)
-      load<false>(ring.x(stage, half / 2) + half % 2 * X_BYTES, x_map, (step * SUBS * 2 + half) * X_DEPTH, 0,
+      load<false>(ring.x(stage, half / 2) + half % 2 * X_BYTES, x_map, (step * SUBS * 2 + half) * X_DEPTH, row,
                   ring.full_at(stage), 0, KEPT);
   }
 
