@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain, load_chain
 from services.common.model.drafters import checkpoint_shapes

@@ -90,13 +90,15 @@ def compared(subject: Product, kind: str, device: str) -> Row:
     begin, dtype = time.perf_counter(), torch.float32 if device == "cpu" else torch.bfloat16
     random = partial(_random, device=device, dtype=dtype)
     weight = _packed(random(subject.outputs, subject.depth, 1), kind)
-    wide_FD, differ = weight.widened(), []
+    wide_FD = weight.widened()
+    differ: list[tuple[int, list[int]]] = []
     for count in ROWS if device == "cuda" else ROWS[:4]:
         beside_TD = torch.full((count + BEHIND, subject.depth), torch.nan, dtype=dtype, device=device)
         beside_TD[:count] = random(count, subject.depth, 2)
         stream_TF = random(count, subject.outputs, 3)
         found, expected = (_everything(subject, beside_TD[:count], stream_TF, one) for one in (weight, wide_FD))
-        differ += [] if all(map(torch.equal, found, expected)) else [count]
+        unequal = [place for place, pair in enumerate(zip(found, expected, strict=True)) if not torch.equal(*pair)]
+        differ += [(count, unequal)] if unequal else []
     seconds = round(time.perf_counter() - begin, 1)
     return {"product": subject.name, "lines": subject.outputs, "scales": kind, "compared": len(ROWS), "differ": differ,
             "s": seconds}  # fmt: skip

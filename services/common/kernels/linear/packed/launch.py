@@ -38,14 +38,13 @@ def multiply(
     """
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight.shape
-    height = min(rows, tiling.rows)
     described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
     outputs = lines // 2 if tiling.kind == Kind.GATED else lines
     # TMA is told of two codes as one number of two bytes.
-    maps = TensorMap(x_TD, height), described(weight.codes_FD.view(torch.bfloat16), tiling.lines)
+    maps = TensorMap(x_TD, rows), described(weight.codes_FD.view(torch.bfloat16), tiling.lines)
     scales = len(weight.scale_GL), weight.scale_GL.shape[1], weight.shift
     program_of(tiling).launch(
-        tiling.grid(lines, rows), *maps, weight.scale_GL, *ends, rows, outputs, depth, *scales, 1.0 / depth, eps, offset
+        tiling.grid(lines), *maps, weight.scale_GL, *ends, rows, outputs, depth, *scales, 1.0 / depth, eps, offset
     )
 
 

@@ -2,8 +2,7 @@
 //
 // Codes become bfloat16 numbers in registers, which are multiplied as those of any weight are: every sum is one fp32 accumulator in
 // order of depth, sixteen inputs an instruction. So a row has the bits of the other products by the widened weight. A warp has
-// eight lines of the weight or sixteen, and all rows of its CTA. More rows than one takes are parts, whose CTAs run side by side, so
-// that memory gives their weights once and L2 gives them again.
+// eight lines of the weight or sixteen, and all rows.
 
 #include "build.cuh"
 #include "barrier.cuh"
@@ -19,19 +18,18 @@
 // Squares of a CTA's rows, by the warps that have lines of them.
 struct Kept {
   long long (&of)[WARPS][X_ROWS];
-  int warp, first;
+  int warp;
 
-  __device__ __forceinline__ void add(int row, long long squares) const { of[warp][row - first] = squares; }
+  __device__ __forceinline__ void add(int row, long long squares) const { of[warp][row] = squares; }
 
   // A CTA adds once: additions to the same few places go one by one.
   __device__ __forceinline__ void end(const Ends& ends) const {
     asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
-    const int present = min(ends.rows - first, X_ROWS);
-    for (int row = threadIdx.x; row < present; row += WARPS * 32) {
+    for (int row = threadIdx.x; row < ends.rows; row += WARPS * 32) {
       long long total = 0;
 #pragma unroll
       for (int each = 0; each < WARPS; ++each) total += of[each][row];
-      atomicAdd(ends.added + first + row, (unsigned long long)total);
+      atomicAdd(ends.added + row, (unsigned long long)total);
     }
   }
 };
@@ -44,14 +42,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, steps = depth / (SUBS * SUB);
-  const int parts = (rows + X_ROWS - 1) / X_ROWS, first = blockIdx.x / parts * OUTPUTS, first_row = blockIdx.x % parts * X_ROWS;
+  const int first = blockIdx.x * OUTPUTS;
   unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
   asm volatile("" : "+r"(tiles));  // kept, not computed at every use
   const Ring ring{tiles, tiles + STAGES * STAGE, tiles + STAGES * STAGE + STAGES * 8};
   unsigned* kept = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
   begin_ring<STAGES, 1>(ring, WARPS);
   if (warp == WARPS) {
-    const Loader loader{ring, &x_map, &weight_map, first, first_row, min(rows, X_ROWS), parts > 1 ? USED : STREAMED};
+    const Loader loader{ring, &x_map, &weight_map, first, rows};
     if (elected()) loader.run(steps);
     return;
   }
@@ -65,18 +63,16 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
   unsigned streams[TILES][LINES / 4], norms[LINES / 8];
   if constexpr (KIND == ADDED)
 #pragma unroll
-    for (int tile = 0; tile < TILES; ++tile)
-      read_beside(ends, first_row + tile * 16 + lane / 4, line, lane, streams[tile], norms);
+    for (int tile = 0; tile < TILES; ++tile) read_beside(ends, tile * 16 + lane / 4, line, lane, streams[tile], norms);
   __shared__ long long squares_of[WARPS][X_ROWS];
   Sums sums;
   sum_up(sums, ring, kept, steps, groups > 1, warp, lane);
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile) {
-    const int row = first_row + tile * 16 + lane / 4;
+    const int row = tile * 16 + lane / 4;
     if constexpr (KIND == PLAIN) end_plain(sums[tile], Scales(), ends, row, line, lane);
     if constexpr (KIND == GATED) end_gated(sums[tile], ends, row, line, lane);
-    if constexpr (KIND == ADDED)
-      end_added(sums[tile], ends, row, line, lane, streams[tile], norms, Kept{squares_of, warp, first_row});
+    if constexpr (KIND == ADDED) end_added(sums[tile], ends, row, line, lane, streams[tile], norms, Kept{squares_of, warp});
   }
-  if constexpr (KIND == ADDED) Kept{squares_of, warp, first_row}.end(ends);
+  if constexpr (KIND == ADDED) Kept{squares_of, warp}.end(ends);
 }

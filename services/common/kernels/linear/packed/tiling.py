@@ -7,15 +7,14 @@ from services.common.kernels.linear.cuda import Kind
 SUB = 128
 """Inputs of a swizzled row of codes: stages are multiples of it deep, and a weight's scales are of so many."""
 ROWS = (16, 32, 64)
-"""Rows that a CTA is built for; those behind the last count for nothing. More rows are parts."""
-MOST_ROWS = 256
-"""Rows that are multiplied by codes: more parts would take longer than widening the weight."""
+"""Rows that a kernel is built for; those behind the last count for nothing."""
 EIGHT = 8
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
 _SUB_BYTES, _X_SUB_BYTES, _SCALE_BYTES = 128, 256, 4
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
-_ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES, _STAGE_BYTES = 1024, 16, 224 * 1024, 24 * 1024
-_MOST_STAGES = 24
+_ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES = 1024, 16, 224 * 1024
+_LEAST_STAGES, _MOST_STAGES = 6, 24
+"""Fewer stages are not made larger: one is multiplied, and another one waits to be filled again."""
 
 
 class PackedTiling(NamedTuple):
@@ -66,16 +65,16 @@ class PackedTiling(NamedTuple):
         """Of shared memory beside: squares of rows, by warp."""
         return self.lines // self.warp * self.rows * 8 if self.kind == Kind.ADDED else 0
 
-    def grid(self, lines: int, rows: int) -> tuple[int, int]:
-        """Return the CTAs of a product; those of the same lines stand side by side."""
-        return -(-lines // self.lines) * -(-rows // self.rows), 1
+    def grid(self, lines: int) -> tuple[int, int]:
+        """Return the CTAs of a weight."""
+        return -(-lines // self.lines), 1
 
 
 def packed_cut(
     lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool
 ) -> PackedTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or rows are too many."""
-    rows = next((most for most in ROWS if most >= rows), ROWS[-1] if rows <= MOST_ROWS else 0)
+    rows = next((most for most in ROWS if most >= rows), 0)
     step = 2 * EIGHT if kind == Kind.GATED else EIGHT
     if not rows or depth % SUB or lines % step or groups not in (1, depth // SUB) or kind not in _KINDS:
         return None
@@ -87,7 +86,8 @@ def packed_cut(
     warp = step if band % (2 * EIGHT) or band <= _FEW_LINES else 2 * EIGHT
     cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind)
     steps, room = depth // SUB, _SHARED_BYTES // ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
-    subs = next(subs for subs in (2, 1) if steps % subs == 0 and (subs == 1 or subs * cut.stage_bytes <= _STAGE_BYTES))
+    most = max(1, room // (cut.stage_bytes + _STAGE_BARRIERS) // _LEAST_STAGES)
+    subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= most)
     cut = cut._replace(subs=subs)
     stages = min(room // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)
     return cut._replace(stages=stages) if stages >= min(2, steps // subs) else None

@@ -29,23 +29,22 @@ using Sums = float[TILES][LINES / 2];
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
-  int first, row, height;  // the first output and row, and the rows of a box: those behind the last are loaded as zero
-  unsigned long long hint;
+  int first, present;  // of the outputs, and rows
 
   __device__ void weights(int step, int stage) const {
-    expect_bytes(ring.full_at(stage), SUBS * (height * 2 * SUB_BYTES + W_SUB));
+    expect_bytes(ring.full_at(stage), SUBS * (present * 2 * SUB_BYTES + W_SUB));
     for (int sub = 0; sub < SUBS; ++sub) {
       const int column = (step * SUBS + sub) * (SUB / 2);  // TMA takes codes as pairs
       if constexpr (KIND == GATED)
-        load_interleaved(ring.weight(stage, sub), weight_map, column, first / 8, ring.full_at(stage), hint);
+        load_interleaved(ring.weight(stage, sub), weight_map, column, first / 8, ring.full_at(stage), STREAMED);
       else
-        load<false>(ring.weight(stage, sub), weight_map, column, first, ring.full_at(stage), 0, hint);
+        load<false>(ring.weight(stage, sub), weight_map, column, first, ring.full_at(stage), 0, STREAMED);
     }
   }
 
   __device__ void rows(int step, int stage) const {
     for (int half = 0; half < 2 * SUBS; ++half)
-      load<false>(ring.x(stage, half / 2) + half % 2 * X_BYTES, x_map, (step * SUBS * 2 + half) * X_DEPTH, row,
+      load<false>(ring.x(stage, half / 2) + half % 2 * X_BYTES, x_map, (step * SUBS * 2 + half) * X_DEPTH, 0,
                   ring.full_at(stage), 0, KEPT);
   }
 
@@ -128,10 +127,15 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
 #pragma unroll
     for (int at = 0; at < LINES / 2; ++at) sums[tile][at] = 0.f;
   const int own = warp * LINES + lane / 4;
-  int stage = 0;
+  int stage = 0, before = 0;
   unsigned parity = 0;
   for (int step = 0; step < steps; ++step) {
     await_phase(ring.full_at(stage), parity);
+    // The products of the step before have begun by now, so all that they take has come out of shared memory. Behind its own
+    // loads alone a stage would be given back while they wait for their turn. Nobody waits for the last ones.
+    if (step > 0 && step - 1 + STAGES < steps && lane == 0) arrive(ring.empty_at(before));
+    before = stage;
+    __syncwarp();
 #pragma unroll
     for (int sub = 0; sub < SUBS; ++sub) {
       unsigned scales[EIGHTS];
@@ -142,9 +146,6 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
       take_half(sums, x, weight, scales, 0, lane);
       take_half(sums, x + X_BYTES, weight, scales, 1, lane);
     }
-    __syncwarp();
-    // Nobody waits for the last stages to be empty.
-    if (step + STAGES < steps && lane == 0) arrive(ring.empty_at(stage));
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 }
