@@ -14,7 +14,7 @@ from torch import Tensor
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.int8_weight import Weight, lines
+from services.common.kernels.linear.weight import Weight, lines
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 TOP_TILE = 128 if INTERPRETED else TILE

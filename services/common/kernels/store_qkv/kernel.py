@@ -11,7 +11,7 @@ from torch import Tensor
 
 from services.common.kernels.kv_codes.kernel import store_halves, store_heads
 from services.common.kernels.linear import Normed, linear
-from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads
