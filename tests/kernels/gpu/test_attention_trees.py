@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ FULL = MOST_SPLITS * TILE_TOKENS
 """Positions of which every split has one tile."""
 WIDTH = 7
 TREES = ([0, 0, 2, 3, 4, 1], [0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 2, 5], [0, 0, 0, 0, 0, 0])
-LENGTHS = (TILE_TOKENS - 3, FULL - 2, FULL + TILE_TOKENS + 1, 0)
+LENGTHS: tuple[int, ...] = (TILE_TOKENS - 3, FULL - 2, FULL + TILE_TOKENS + 1, 0)
 """Paths that cross the end of a tile, and of a split; rows with splits of two sizes; long splits; no context."""
 
 
@@ -68,23 +69,19 @@ def chains(kv: Tensor, table: Tensor, lengths: Sequence[int], trees: Sequence[Se
 
 def assert_chains(
     q: Tensor, kv: Tensor, table: Tensor, lengths: Sequence[int], trees: Sequence[Sequence[int]],
-    programs: Sequence[int] = (), patch: pytest.MonkeyPatch | None = None,
+    cuts: Sequence[tuple[int, bool]] = (), patch: pytest.MonkeyPatch | None = None,
 ) -> None:  # fmt: skip
-    """Compare every node with plain decoding of the last token of its path, by each number of programs.
+    """Compare every node with plain decoding of the last token of its path.
 
-    Nodes are computed alone, and as many together as a tile holds.
+    Cuts are numbers of programs, and whether each takes as many nodes as a tile holds.
     """
     alone = kernel.attend_span(q.flatten(0, 1)[:, None].contiguous(), *chains(kv, table, lengths, trees))
-    for count in programs or (0,):
-        if patch and count:
+    for count, together in cuts or ((0, False),):
+        if patch:
             patch.setattr(tree, "cut_span", lambda *_, count=count: Cut(16, count))
-        for together in (True, False):
-            if patch:
-                patch.setattr(tree, "_AT_ONCE", 0 if together else 1 << 30)
-            got = kernel.attend_span(q, kv, grown(trees, table, lengths))
-            assert torch.equal(got.flatten(0, 1), alone[:, 0]), (count, together)
-            if not patch:
-                break
+            patch.setattr(tree, "_AT_ONCE", 0 if together else 1 << 30)
+        got = kernel.attend_span(q, kv, grown(trees, table, lengths))
+        assert torch.equal(got.flatten(0, 1), alone[:, 0]), (count, together)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,16 +89,18 @@ def test_each_node_has_the_bits_of_plain_decoding(
     dtype: torch.dtype, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert split_tokens(LENGTHS[1] + 1) < split_tokens(LENGTHS[1] + WIDTH)
-    table = shuffled(LENGTHS, WIDTH)
+    cuts, lengths = list(product((1, 2, 3, MOST_SPLITS), (True, False))), LENGTHS
+    if INTERPRETED and not full:
+        cuts, lengths = [(2, True), (MOST_SPLITS, False)], LENGTHS[:2]
+    table = shuffled(lengths, WIDTH)
     kv = randn(2, 1 + table.numel(), BLOCK_SIZE, 1, 32, seed=2, dtype=dtype)
     kv[:, 0] = float("nan")
-    q = 2 * randn(len(LENGTHS), WIDTH, 2, 32, dtype=dtype)
-    programs = (1, 2, 3, MOST_SPLITS) if full or not INTERPRETED else (2, MOST_SPLITS)
-    assert_chains(q, kv, table, LENGTHS, TREES, programs, monkeypatch)
+    q = 2 * randn(len(lengths), WIDTH, 2, 32, dtype=dtype)
+    assert_chains(q, kv, table, lengths, TREES[: len(lengths)], cuts, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("width", "heads", "kv_heads", "size"), [(2, 2, 2, 16), (2, 20, 1, 24), (16, 3, 1, 16)])
+@pytest.mark.parametrize(("width", "heads", "kv_heads", "size"), [(2, 2, 2, 16), (2, 20, 1, 24), (9, 3, 1, 16)])
 def test_trees_of_any_shape(width: int, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
     rng, lengths = random.Random(width), (TILE_TOKENS + 5,)
     trees = [[rng.randrange(row + 1) for row in range(width - 1)] for _ in lengths]
