@@ -46,7 +46,7 @@ class KernelProduct(nn.Module):
 
 @dataclass(frozen=True)
 class ChainRoom:
-    """Context [2, N, S, Hkv, Dh] of B sequences, and room [2, B * K, 1, Hkv, Dh] for the keys and values of K steps.
+    """Paged context of B sequences, and room for the keys and values of K steps, a block of one place for each.
 
     `spans` are what the row of each step sees: the context from position 1 on, which has a state before it, and the
     chain's rows up to its own.
