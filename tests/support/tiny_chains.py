@@ -18,9 +18,16 @@ from services.common.model.weights.weights import Shapes
 from tests.support.tiny_checkpoints import TinyPair, TinyShape, write_tiny
 
 
-def write_mtp(folder: Path, seed: int = 0, shape: TinyShape | None = None, *, family: str = "qwen3_5_text") -> TinyPair:
+def write_mtp(
+    folder: Path,
+    seed: int = 0,
+    shape: TinyShape | None = None,
+    *,
+    family: str = "qwen3_5_text",
+    changes: Mapping[str, Any] | None = None,
+) -> TinyPair:
     """A random hybrid with a drafting head in its own file, which is the drafter's folder too."""
-    pair = write_tiny(folder, seed, shape, std=0.25, family=family)
+    pair = write_tiny(folder, seed, shape, std=0.25, family=family, changes=changes)
     path = pair.target / SINGLE_FILE
     kept = {name: tensor for name, tensor in load_file(path).items() if not name.startswith("mtp.")}
     head = random_tensors(checkpoint_shapes(read_any_spec(pair.target)), seed + 100, centre=0.0)

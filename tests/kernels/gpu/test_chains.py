@@ -26,6 +26,13 @@ QUICK = ("eagle3-speculators", "mtp")
 """The most different ones: what the interpreter runs by default."""
 
 
+def pair_of(kind: str, folder: Path) -> TinyPair:
+    """Recurrent heads of a hybrid have sizes for which there are kernels."""
+    if kind == "mtp":
+        return CHAINS[kind](folder, 3, SHAPE, changes={"linear_key_head_dim": 16, "linear_value_head_dim": 16})
+    return CHAINS[kind](folder, 3, SHAPE)
+
+
 class Written:
     """A pair, texts, the context of all but their last tokens, and a slot without a text."""
 
@@ -76,7 +83,7 @@ def test_drafts_equal_the_plain_implementation(
 ) -> None:
     if INTERPRETED and not full and kind not in QUICK:
         return
-    pair = CHAINS[kind](tmp_path, 3, SHAPE)
+    pair = pair_of(kind, tmp_path)
     written, seen, choose = Written(pair, dtype), list[Tensor](), chain._best
     plain = PLAIN_CHAINS[kind.partition("-")[0]](pair.drafter, torch.float64)
 
@@ -100,7 +107,7 @@ def test_drafts_equal_the_plain_implementation(
 
 @pytest.mark.parametrize("kind", QUICK[:1] if INTERPRETED else QUICK)
 def test_a_row_drafts_alike_in_any_company_and_number(kind: str, tmp_path: Path) -> None:
-    written = Written(CHAINS[kind](tmp_path, 3, SHAPE), DTYPES[-1])
+    written = Written(pair_of(kind, tmp_path), DTYPES[-1])
     whole = written.propose(3)
     assert [drafts[:1] for drafts in whole] == written.propose(1)
     alone = plan_context(written.table[1:2], torch.tensor(LENGTHS[1:2], device=DEVICE), COUNT, BLOCK_SIZE)

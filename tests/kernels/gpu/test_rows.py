@@ -64,6 +64,17 @@ def test_rms_norm_with_an_offset(dtype: torch.dtype) -> None:
     close(got, norm_reference.rms_norm(x.float(), weight.float() + 1.0, EPS).to(dtype))
 
 
+def test_rows_of_a_rotary_table_are_those_of_positions_that_lie_apart() -> None:
+    """A chain of drafts asks for the column of a step; positions past the table take its last row."""
+    cos, sin = randn(20, 8), randn(20, 8, seed=1)
+    positions = torch.tensor([[3, 17, 4], [0, 5, 9], [19, 40, 2]], device=DEVICE)[:, 1]
+    found_cos, found_sin = rope_kernel.table_rows(cos, sin, positions)
+    for found, half in ((found_cos, cos), (found_sin, sin)):
+        rows = half[torch.tensor([17, 5, 19], device=DEVICE)]
+        close(found[:, 0, :8].abs(), rows.abs())
+        close(found[:, 0, 8:], rows)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_swiglu(dtype: torch.dtype) -> None:
     gate_up = randn(3, 2 * 1100, dtype=dtype)

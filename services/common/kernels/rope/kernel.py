@@ -19,6 +19,7 @@ def table_rows(cos_PH: Tensor, sin_PH: Tensor, positions_T: Tensor) -> tuple[Ten
     """Return whole rows [T, 1, 2 H] of some positions from halves; those past the tables take the last row."""
     places, half = cos_PH.shape
     shape = (len(positions_T), 1, 2 * half)
+    positions_T = positions_T.contiguous()
     cos_T1D, sin_T1D = cos_PH.new_empty(shape), sin_PH.new_empty(shape)
     _table_kernel[(len(positions_T),)](
         cos_PH, sin_PH, positions_T, cos_T1D, sin_T1D, places, half,
