@@ -20,17 +20,7 @@ from models.training.foreign.publish import publish, published
 from models.training.foreign.replay import Answer, accepted_table, ask, hits_of, lookup_table, walk
 from models.training.foreign.writing import Writing, write
 from services.common.model.drafters import open_drafter
-from tests.unit.models.foreign_pair import CONFIGS, MASK, OPTIONS, VOCAB, shape_of, target_folder, written
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
-    return load_frozen(target_folder(tmp_path_factory.mktemp("frozen") / "target", "llama"), "cpu")
-
-
-@pytest.fixture(scope="module")
-def texts(target: FrozenTarget) -> Conversations:
-    return written(target)
+from tests.unit.models.foreign_pair import CONFIGS, MASK, OPTIONS, VOCAB, shape_of, target_folder
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
 from models.training.foreign.chain import Eagle3
 from models.training.foreign.chain_learning import ChainLearner, _asked
 from models.training.foreign.corpus import Conversations
-from models.training.foreign.frozen import FrozenTarget, load_frozen
+from models.training.foreign.frozen import FrozenTarget
 from models.training.foreign.heldout import measure
 from models.training.foreign.learning import learn
 from models.training.foreign.packing import pack
@@ -21,24 +20,9 @@ from services.common.model.drafters.context import open_context
 from services.common.model.states.draft_context import Chained
 from services.common.model.states.rows import Part, Rows
 from services.common.model.states.seeds import Seeds
-from tests.unit.models.foreign_pair import OPTIONS, target_folder, written
+from tests.unit.models.foreign_pair import OPTIONS
 
 BLOCK, COUNT = 16, 4
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return target_folder(tmp_path_factory.mktemp("chain") / "target", "llama")
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> FrozenTarget:
-    return load_frozen(folder, "cpu")
-
-
-@pytest.fixture(scope="module")
-def texts(target: FrozenTarget) -> Conversations:
-    return written(target)
 
 
 def _learner(target: FrozenTarget) -> ChainLearner:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.training.foreign.corpus import Conversations
 from models.training.foreign.folders import begin, form_of, open_learner
-from models.training.foreign.frozen import FrozenTarget, load_frozen
+from models.training.foreign.frozen import FrozenTarget
 from models.training.foreign.kinds import Form, new_drafter
 from models.training.foreign.learning import Learner, learn
 from models.training.foreign.packing import Packed, pack
@@ -21,25 +21,10 @@ from services.common.model import load_block, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.drafters.nodes import Candidates
 from services.common.model.states.rows import Part, Rows
-from tests.unit.models.foreign_pair import MASK, OPTIONS, shape_of, target_folder, written
+from tests.unit.models.foreign_pair import MASK, OPTIONS, shape_of
 
 FORMS = {"dflash2": Form("dflash2", rank=4, group=8), "dspark": Form("dspark", rank=4)}
 BLOCK = 16
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return target_folder(tmp_path_factory.mktemp("kinds") / "target", "llama")
-
-
-@pytest.fixture(scope="module")
-def target(folder: Path) -> FrozenTarget:
-    return load_frozen(folder, "cpu")
-
-
-@pytest.fixture(scope="module")
-def texts(target: FrozenTarget) -> Conversations:
-    return written(target)
 
 
 def _drawn(target: FrozenTarget, form: Form) -> Learner:
