@@ -5,6 +5,7 @@ import io
 import socket
 import threading
 import time
+from collections.abc import Callable
 from socketserver import ThreadingMixIn
 from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -38,14 +39,18 @@ _SCARCE_S = 0.25
 class Exporter:
     """Answers scrapes from construction until `close`; `address` is host:port as bound.
 
+    `named` judges the name by which it is asked, where the header Host states one.
+
     Raises:
         OSError: the address cannot be bound.
     """
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, host: str, port: int, named: Callable[[str], bool] = lambda host: True
+    ) -> None:
         plain = host.strip("[]")
         kind = _Server6 if ":" in plain else _Server
-        self._server = make_server(plain, port, _pages(registry), kind, _Handler)
+        self._server = make_server(plain, port, _pages(registry, named), kind, _Handler)
         self.address = f"{host}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
@@ -57,11 +62,14 @@ class Exporter:
         self._thread.join()
 
 
-def _pages(registry: CollectorRegistry) -> Any:
-    """Ours at every path but that of vLLM's names."""
+def _pages(registry: CollectorRegistry, named: Callable[[str], bool]) -> Any:
+    """Ours at every path but that of vLLM's names; none to who asks by a foreign name."""
     ours, theirs = make_wsgi_app(registry), make_wsgi_app(cast(CollectorRegistry, VllmNames(registry)))
 
     def answer(environ: Any, start_response: Any) -> Any:
+        if "HTTP_HOST" in environ and not named(environ["HTTP_HOST"]):
+            start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"the header Host states no name of this machine\n"]
         return (theirs if environ["PATH_INFO"] == "/metrics/vllm" else ours)(environ, start_response)
 
     return answer

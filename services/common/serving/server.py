@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.exporter import Exporter
+from services.common.serving.addresses import own_names
 from services.common.serving.channel import PROBE_OPTIONS, SERVER_OPTIONS
 from services.common.serving.front.front import Front
 from services.common.serving.interceptors import ErrorInterceptor
@@ -119,7 +120,7 @@ class Server:
     def _start_metrics(self) -> str:
         host, _, port = self._listeners.metrics.rpartition(":")
         try:
-            self._metrics = Exporter(self._registry, host, int(port))
+            self._metrics = Exporter(self._registry, host, int(port), own_names(host))
         except OSError as error:
             raise BindError(f"metrics: cannot bind {self._listeners.metrics}: {error}") from None
         return self._metrics.address

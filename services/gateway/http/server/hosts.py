@@ -6,16 +6,13 @@ of the page's own origin; only the header Host tells.
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import re
 from collections.abc import Collection
 from http import HTTPStatus
 
 from services.common.request.errors import Code, Reason
+from services.common.serving.addresses import is_loopback, name_of
 from services.gateway.http.schema.errors import RefusedError
-
-PORT = re.compile(r":\d*$")
 
 
 class Hosts:
@@ -23,8 +20,8 @@ class Hosts:
 
     def __init__(self, address: str, names: Collection[str]) -> None:
         """`address` is what the listener binds, `names` are further ones; "*" are all."""
-        self._names = {_plain(name) for name in names}
-        self._checks = _is_loopback(_plain(address)) and "*" not in self._names
+        self._names = {name_of(name) for name in names}
+        self._checks = is_loopback(name_of(address)) and "*" not in self._names
 
     def check(self, host: str | None) -> None:
         """Refuses a foreign name; a request without one is from no browser.
@@ -34,24 +31,10 @@ class Hosts:
         """
         if not self._checks or host is None:
             return
-        name = _plain(host)
-        if not (_is_loopback(name) or name in self._names):
+        name = name_of(host)
+        if not (is_loopback(name) or name in self._names):
             text = (
                 f"Host: {json.dumps(name[:64])} is no name of this machine; the setting http_hosts allows further ones"
             )
             status = HTTPStatus.MISDIRECTED_REQUEST
             raise RefusedError(status, Code.PERMISSION_DENIED, Reason.INVALID_FIELD, text)
-
-
-def _plain(host: str) -> str:
-    """A name or an address without its port."""
-    return PORT.sub("", host).strip("[]").rstrip(".").lower()
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

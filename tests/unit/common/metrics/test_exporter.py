@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from services.common.metrics import exporter
 from services.common.metrics.exporter import CONNECTIONS, CONNECTIONS_OF_ONE, HEAD_BYTES, Exporter
+from services.common.serving.addresses import own_names
 
 WAIT_S = 30.0
 
@@ -75,3 +76,24 @@ def test_a_client_that_never_reads_is_ended(served: Exporter) -> None:
     one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
     assert "probe 7.0" in page(served)
     assert b"probe 7.0" in one.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "answered"),
+    [
+        ("127.0.0.1", "localhost:9", True), ("127.0.0.1", "127.0.0.1", True), ("127.0.0.1", "[::1]:9", True),
+        ("127.0.0.1", "", True), ("127.0.0.1", "LOCALHOST.", True), ("127.0.0.1", "attacker.example", False),
+        ("127.0.0.1", "127.0.0.1.attacker.example:80", False), ("127.0.0.1", "localhost@attacker.example", False),
+        ("127.0.0.1", "attacker.example:127.0.0.1", False), ("0.0.0.0", "gateway.svc:9090", True),
+    ],
+)  # fmt: skip
+def test_on_loopback_no_foreign_name_is_answered(bound: str, host: str, answered: bool) -> None:
+    made = Exporter(CollectorRegistry(), bound, 0, own_names(bound))
+    try:
+        with socket.create_connection(("127.0.0.1", int(made.address.rpartition(":")[2])), WAIT_S) as one:
+            stated = f"Host: {host}\r\n" if host else ""
+            one.sendall(f"GET /metrics HTTP/1.1\r\n{stated}\r\n".encode())
+            status = one.makefile("rb").readline()
+    finally:
+        made.close()
+    assert status.split()[1] == (b"200" if answered else b"421")
