@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from services.common.kernels.kv_codes.reference import widened
-from services.common.kernels.span_attention import attend_span, plan_span
+from services.common.kernels.span_attention import Span, attend_span, kernel, plan_span
 from tests.bench.gpu.results import tell
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES, TINY
@@ -71,10 +72,19 @@ def compared(heads: int, kv_heads: int, size: int, device: str) -> Row:
         generator = torch.Generator(device).manual_seed(width)
         q_BWHD = torch.randn((len(lengths), width, heads, size), generator=generator, device=device, dtype=dtype)
         span = plan_span(table, torch.tensor(lengths, device=device), width, BLOCK)
-        one, other = attend_span(q_BWHD, codes, span, None, exponents), attend_span(q_BWHD, kv_2NSHD, span)
-        differ += [] if torch.equal(one, other) and bool(one.isfinite().all()) else [width]
+        by_codes = attend_span(q_BWHD, codes, span, None, exponents)
+        others = {"as served": attend_span(q_BWHD, kv_2NSHD, span), "by Triton": _by_triton(q_BWHD, kv_2NSHD, span)}
+        unequal = [name for name, other in others.items() if not torch.equal(by_codes, other)]
+        finite = bool(by_codes.isfinite().all())
+        differ += [(width, unequal, finite)] if unequal or not finite else []
     seconds = round(time.perf_counter() - begin, 1)
     return {"heads": heads, "size": size, "compared": len(SPANS), "differ": differ, "s": seconds}
+
+
+def _by_triton(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    """Attend without the kernel in CUDA C++."""
+    with patch.object(kernel, "tiles_of", lambda *_: None):
+        return attend_span(q_BWHD, kv_2NSHD, span)
 
 
 def _poisoned(
