@@ -28,12 +28,13 @@ from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.target.device.runner import Runner
+from tests.bench.gpu.shapes import DELTA_4B
 from tests.lossless.rig import Rig, RigSettings
 from tests.support.tiny_checkpoints import TinyPair, TinyShape, write_tiny
 
 CPU = torch.device("cpu")
 HOPPER = SimpleNamespace(multi_processor_count=132)
-OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "launch_pdl"}
+OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "launch_pdl", "maxnreg"}
 SHAPE = TinyShape(
     vocab=1024, hidden=256, inner=512, layers=4, heads=8, kv_heads=2, head_dim=128, context=4096, draft_layers=2,
     block_size=16, taps=(1, 3),
@@ -109,6 +110,27 @@ def test_every_step_of_a_target_and_its_drafter_runs_without_a_launch(pair: Tiny
     assert {"commit_kernel", "_store_qkv_kernel", "_quantise_kernel"} <= launched.keys()
     of_trees = {"read_nodes_kernel", "tree_kernel", "merge_tree_kernel", "keep_path_kernel", "choose_nodes_kernel"}
     assert of_trees & launched.keys() == (of_trees if nodes else set())
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "kernels"),
+    [
+        ("qwen3_5_text", DELTA_4B, {"delta_rounds", "delta_prepare", "delta_chain"}),
+        ("qwen3_5_text", {}, {"prepare_kernel", "scan_kernel"}),
+        ("qwen3_moe", {}, {"route_kernel", "expert_kernel"}),
+    ],
+    ids=["recurrent", "recurrent, in Triton", "experts"],
+)
+def test_steps_of_other_families_run_without_a_launch(
+    family: str, changes: dict[str, Any], kernels: set[str], tmp_path: Path, full: bool
+) -> None:
+    launched: Counter[str] = Counter()
+    other = write_tiny(tmp_path, 3, SHAPE, family=family, changes=changes)
+    settings = SETTINGS if full else replace(SETTINGS, buckets=(16,), width=4)
+    warm_up = patch.object(Runner, "warm_up", compile_all)
+    with a_gpu(launched), warm_up, Rig(other.target, other.drafter, settings):
+        pass
+    assert kernels <= launched.keys()
 
 
 def drafts(rig: Rig, drafter: Path) -> None:
