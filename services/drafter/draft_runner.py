@@ -57,6 +57,7 @@ class DraftRunner:
         if threads > 1 and self._graphs.compiles:
             with self._graphs.aside():
                 compile_steps(steps.values(), threads)
+            self._graphs.warm = True
         progress = Progress(STEPS, len(steps))
         for shape, step in steps.items():
             self._graphs.capture(shape, step, tensors)

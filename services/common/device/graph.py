@@ -53,6 +53,8 @@ class StepGraphs:
         self._device = torch.device(device)
         self._eager = eager
         self._captured: dict[Hashable, _Captured] = {}
+        self.warm = False
+        """Whether kernels of all steps were compiled before: a step then runs once before it is recorded."""
         self._counters, self._cost = Counters(), CaptureCost()
         self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
 
@@ -132,7 +134,7 @@ class StepGraphs:
             step()
             return None
         with self.aside():
-            peak_bytes = _warmed_up(step, self._device)
+            peak_bytes = _warmed_up(step, self._device, 1 if self.warm and self._captured else _WARM_UP_CALLS)
         graph, stream = torch.cuda.CUDAGraph(), _side_stream(self._device)
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             if not self._captured:
@@ -156,9 +158,9 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _warmed_up(step: Callable[[], None], device: torch.device) -> int:
+def _warmed_up(step: Callable[[], None], device: torch.device, calls: int) -> int:
     """Runs a step until it compiles and allocates nothing new; returns the most bytes that it then holds at once."""
-    for _ in range(_WARM_UP_CALLS):
+    for _ in range(calls):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         step()

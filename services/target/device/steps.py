@@ -49,6 +49,7 @@ class Steps:
                 runs = [step.run for step in self._prefill.values()]
                 runs += [step.run for step in self._first.values()]
                 compile_steps([*runs, *(step.run for step in self._verify.values())], threads)
+            self.graphs.warm = True
 
     def capture(self) -> None:
         """Captures all of them, largest first, so that memory is claimed once."""
