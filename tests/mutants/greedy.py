@@ -8,7 +8,7 @@ GREEDY_CHOICES = (
     Mutant(
         "products-find-no-room-beside-a-wait",
         "services.common.kernels.wait_flag.kernel",
-        "        want_shared_memory(kernel.function)\n",
+        "        want_shared_memory(kernel)\n",
         "        return\n",
         "tests/kernels/test_wait_room.py",
     ),

@@ -8,6 +8,7 @@ from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,13 +151,16 @@ def compiles(device: torch.device, otherwise: str, *programs: Callable[[], CudaP
     return True
 
 
-def want_shared_memory(function: int) -> None:
-    """Prefer that multiprocessors have as much shared memory as they can, where a loaded kernel runs from now on.
+def want_shared_memory(kernel: Any) -> None:
+    """Prefer that multiprocessors have as much shared memory as they can, where a kernel of Triton runs from now on.
+
+    It was launched just now; nothing is asked of one that is only compiled.
 
     Raises:
         DriverError: there is no such kernel.
     """
-    call("cuFuncSetAttribute", c_void_p(function), c_int(_SHARED_PERCENT), c_int(100))
+    if ahead.launches():
+        call("cuFuncSetAttribute", c_void_p(kernel.function), c_int(_SHARED_PERCENT), c_int(100))
 
 
 def _held(argument: Argument) -> tuple[int, object]:

@@ -23,6 +23,7 @@ class CheckpointProposer:
         self._block = block
         self._dtype = dtype
         self._short_blocks = short_blocks
+        self._sizes: dict[int, int] = {}
         self._tables: tuple[Tensor, Weight] | None = None
 
     @property
@@ -78,7 +79,9 @@ class CheckpointProposer:
         assert self._tables is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         spec = self._block.spec
-        block = count + spec.first_row if self._short_blocks else spec.block_for(count)
+        block = self._sizes.get(count)
+        if block is None:
+            block = self._sizes[count] = count + spec.first_row if self._short_blocks else spec.block_for(count)
         ids_BW, span = seat_block(
             rows_B,
             shared.anchor_S,

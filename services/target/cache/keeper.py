@@ -24,7 +24,7 @@ class StateKeeper:
 
     def __init__(self, cache: PrefixCache | None, block_size: int) -> None:
         self._cache, self._block_size = cache, block_size
-        self._leaving: list[Save] = []
+        self.leaving: list[Save] = []
 
     @property
     def _pool(self) -> SnapshotPool | None:
@@ -43,11 +43,11 @@ class StateKeeper:
             return
         folded = self._folded(self._pool, request, in_flight)
         if folded is not None and folded <= request.hashed_blocks * self._block_size:
-            self._leaving += self._save(self._pool, request, folded)
+            self.leaving += self._save(self._pool, request, folded)
 
     def take(self) -> tuple[Save, ...]:
         """Saves of the slots that were left since the last call."""
-        leaving, self._leaving = tuple(self._leaving), []
+        leaving, self.leaving = tuple(self.leaving), []
         return leaving
 
     def landed(self, plan: Plan) -> None:
@@ -60,7 +60,7 @@ class StateKeeper:
 
     def waiting(self) -> frozenset[bytes]:
         """Names of the saves that no plan has yet."""
-        return frozenset(save.name for save in self._leaving)
+        return frozenset(save.name for save in self.leaving)
 
     def _after(self, pool: SnapshotPool, chunk: Chunk, request: Request) -> Chunk:
         end = chunk.start + len(chunk.token_ids)

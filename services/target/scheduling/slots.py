@@ -21,7 +21,7 @@ class SlotTable:
         self._epochs = [0] * slots
         self.free = list(range(slots))
         self.prefilling: list[tuple[tuple[float, int], Request]] = []
-        self._released: list[int] = []
+        self.released: list[int] = []
 
     @property
     def prefill_left(self) -> int:
@@ -77,7 +77,7 @@ class SlotTable:
             self.rows.remove(slot)
         self._seats[slot] = request.slot = None
         self._epochs[slot] += 1
-        self._released.append(slot)
+        self.released.append(slot)
         insort(self.free, slot)
 
     def unfinished(self, in_flight: Sequence[Plan]) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ class SlotTable:
 
     def take_released(self) -> tuple[int, ...]:
         """Slots vacated since the last call."""
-        released, self._released = tuple(self._released), []
+        released, self.released = tuple(self.released), []
         return released
 
     def chunks(self, budget: int, segment: int) -> tuple[tuple[Chunk, ...], tuple[Request, ...]]:

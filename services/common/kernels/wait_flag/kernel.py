@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels import ahead
 from services.common.kernels.cuda_program import want_shared_memory
 from services.common.kernels.dispatch import INTERPRETED
 
@@ -22,8 +21,8 @@ def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None
     assert flags.is_contiguous(), "flags must be contiguous"
     limit_ns = 0 if INTERPRETED else int(limit_s * 1e9)
     kernel = _wait_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
-    if ahead.launches() and not INTERPRETED:
-        want_shared_memory(kernel.function)
+    if not INTERPRETED:
+        want_shared_memory(kernel)
 
 
 @triton.jit

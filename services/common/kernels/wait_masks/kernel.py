@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels import ahead
 from services.common.kernels.cuda_program import want_shared_memory
 from services.common.kernels.dispatch import INTERPRETED
 
@@ -25,8 +24,8 @@ def wait_masks(
         rows_B, masked_S.view(torch.uint8), made_S, number_1, ready_B, bucket,
         pad_slot, ROWS=triton.next_power_of_2(bucket), LIMIT_NS=0 if INTERPRETED else int(limit_s * 1e9), num_warps=1,
     )  # fmt: skip
-    if ahead.launches() and not INTERPRETED:
-        want_shared_memory(kernel.function)
+    if not INTERPRETED:
+        want_shared_memory(kernel)
 
 
 @triton.jit
