@@ -100,7 +100,7 @@ class Scheduler:
     def plan(self, now: float, speculate: bool = True) -> Plan:
         """Plans the next round, plain without `speculate` (no drafter). An empty plan is neither run nor committed."""
         live = self._unfinished()
-        burst = bool(self._roster.prefilling) and self._is_burst(len(live))
+        burst = self._is_burst(len(live))
         paused = burst and self._pauses(now)
         rows, width = self._choose_rows(() if paused else live, speculate and not burst)
         grown = self._grow(rows, width)
@@ -127,8 +127,8 @@ class Scheduler:
             chunks=chunks,
             admissions=admissions,
             grown=grown.growths,
-            released=self._roster.take_released() if self._roster.released else (),
-            saves=self._keeper.take() if self._keeper.leaving else (),
+            released=self._roster.take_released(),
+            saves=self._keeper.take(),
             behind_prompts=bool(self._in_flight and self._in_flight[-1].chunks),
             context=self._roster.context(rows),
         )
