@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import grpc
 
@@ -87,16 +87,22 @@ class ServiceProcess:
     ) -> None:
         self.name, self._asked = name, False
         self.log, self._lines = run_dir / f"{name}.log", run_dir / f"{name}.out"
+        everything = {key: value for key, value in {**os.environ, **environment}.items() if key not in foreign}
         with self.log.open("ab") as errors, self._lines.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                cwd=REPOSITORY,
-                env={key: value for key, value in {**os.environ, **environment}.items() if key not in foreign},
-                start_new_session=True,
-            )
+            self.process = self._begin(command, everything, output, errors)
+
+    def _begin(
+        self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
+    ) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            cwd=REPOSITORY,
+            env=environment,
+            start_new_session=True,
+        )
 
     def bound(self, timeout_s: float, stopped: threading.Event | None = None) -> dict[str, str]:
         """Waits for the line of addresses.

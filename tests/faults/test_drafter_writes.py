@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.faults.conftest import Size
@@ -17,6 +16,7 @@ from tests.integration.test_pair import plain
 from tests.support.scribbling_drafter import ScribblingDrafter
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import write_tiny
+from tests.support.warm import WarmProcess
 from tests.unit.target.core.specs import prompt
 
 TOKENS = 60
@@ -88,9 +88,7 @@ def test_a_target_whose_own_weights_are_damaged_ends() -> None:
         drafter = ["services.drafter", "--model", str(models.drafter), "--grpc", address]
         target = ["tests.faults.damaged_target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
         target += ["--drafter-address", address, "--run-dir", str(folder)]
-        running = [
-            ServiceProcess(kind, command, folder, ENVIRONMENT) for kind, command in (("d", drafter), ("t", target))
-        ]
+        running = [WarmProcess(kind, command, folder, ENVIRONMENT) for kind, command in (("d", drafter), ("t", target))]
         try:
             assert running[1].process.wait(ENDED_S) == 1, running[1].tail()
             assert "own embedding or head is not what it has loaded" in running[1].tail()

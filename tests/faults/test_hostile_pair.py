@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deploy.stack import ServiceProcess
 from services.common.serving.channel import MAX_MESSAGE_BYTES
 from tests.faults.half_sent import half_sent
 from tests.faults.http2 import DATA, END_HEADERS, HEADERS, START, frame, opening
@@ -17,6 +16,7 @@ from tests.faults.test_hostile import CONNECTIONS, GROWN_MIB, attack, attacks
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import write_tiny
+from tests.support.warm import WarmProcess
 
 SECRET = "known to gateways and targets"
 SESSION, DESCRIBE = b"/paceline.v1.TargetService/Session", b"/paceline.v1.TargetService/Describe"
@@ -30,7 +30,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PairProcesses]:
     tmp_path = tmp_path_factory.mktemp("pair")
     models = write_tiny(tmp_path / "models", seed=3)
     command = ["services.drafter", "--proposer", "ngram", "--grpc", "127.0.0.1:0", "--insecure", "true"]
-    drafter = ServiceProcess("remote", command, tmp_path, ENVIRONMENT)
+    drafter = WarmProcess("remote", command, tmp_path, ENVIRONMENT)
     made = None
     try:
         address = drafter.bound(60.0)["grpc"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving.channel import connect_sync
 from tests.support.tiny_checkpoints import TinyPair
+from tests.support.warm import WarmProcess
 
 WAIT_S = 60.0
 Status = int
@@ -41,14 +41,14 @@ class PairProcesses:
         self._models = models
         self._drafter_flags = drafter_flags
         self._link = folder / "drafter.sock"
-        self.drafters: list[ServiceProcess] = []
+        self.drafters: list[WarmProcess] = []
         if not address:
             self.add_drafter()
             self.turn_to(0)
         command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
         command += ["--drafter-address", address or f"unix:{self._link}", "--run-dir", str(folder), "--threads", "1"]
         command += ["--adaptive", "false", "--watchdog-s", "20", "--propagation-s", "0.1", *flags]
-        self.target = ServiceProcess("target", command, folder, environment)
+        self.target = WarmProcess("target", command, folder, environment)
         self.bound: dict[str, str] = {}
 
     def add_drafter(self) -> int:
@@ -56,7 +56,7 @@ class PairProcesses:
         number = len(self.drafters)
         command = ["services.drafter", "--model", str(self._models.drafter), "--grpc", f"unix:{self.folder}/d{number}"]
         command += self._drafter_flags
-        self.drafters.append(ServiceProcess(f"drafter-{number}", command, self.folder, ENVIRONMENT))
+        self.drafters.append(WarmProcess(f"drafter-{number}", command, self.folder, ENVIRONMENT))
         return number
 
     def turn_to(self, number: int) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.stack import ServiceProcess
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests, running
 from tests.support.session_client import SessionClient
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
+from tests.support.warm import WarmProcess
 from tests.unit.common.serving.certificates import Authority
 
 ALONE = ("--drafter-memory", "none", "--drafter-model", "none")
@@ -32,9 +32,9 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def remote(folder: Path, *flags: str) -> AsyncIterator[ServiceProcess]:
+async def remote(folder: Path, *flags: str) -> AsyncIterator[WarmProcess]:
     """A drafter on a TCP port of its own choice."""
-    process = ServiceProcess("remote", ["services.drafter", "--grpc", "127.0.0.1:0", *flags], folder, ENVIRONMENT)
+    process = WarmProcess("remote", ["services.drafter", "--grpc", "127.0.0.1:0", *flags], folder, ENVIRONMENT)
     try:
         yield process
     finally:

@@ -1,0 +1,119 @@
+"""Starts targets and drafters as processes of their own, forked from one that has imported torch already.
+
+An import of torch is most of what a start costs. `python -m` itself is held by tests of starting, of faults with
+variables of their own, and of everything under `deploy`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import IO, cast
+
+from deploy.stack import REPOSITORY, ServiceProcess
+
+MODULES = ("services.target", "services.drafter")
+UNREAD = ("PACELINE_", "PYTEST_")
+"""How variables begin that no library reads while it is imported."""
+THREADS = {"OMP_NUM_THREADS": "1"}
+WAIT_S = 120.0
+
+
+class Forked:
+    """What tests use of `subprocess.Popen`."""
+
+    def __init__(self, told: int) -> None:
+        """Reads the id from the descriptor `told`, and later the exit code."""
+        self._told, self.returncode = told, cast("int | None", None)
+        line = self._line(WAIT_S)
+        assert line, "the process that forks services has ended, or does not answer"
+        self.pid = int(line)
+
+    def _line(self, within_s: float | None) -> bytes | None:
+        """Empty when the other end is closed, nothing when it said nothing yet."""
+        poll = select.poll()
+        poll.register(self._told, select.POLLIN)
+        return os.read(self._told, 32) if poll.poll(None if within_s is None else within_s * 1000) else None
+
+    def poll(self) -> int | None:
+        """The exit code, where it has ended."""
+        return self._ended(0.0)
+
+    def _ended(self, within_s: float | None) -> int | None:
+        if self.returncode is None and (line := self._line(within_s)) is not None:
+            self.returncode = int(line) if line else -signal.SIGKILL
+            os.close(self._told)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not come.
+        """
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), cast(float, timeout))
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, if it lives."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _forker() -> tuple[socket.socket, dict[str, str]]:
+    """The socket of this process's forking one, which starts at the first call, and the variables that it has."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    variables = {**os.environ, **THREADS}
+    with theirs:
+        command = [sys.executable, "-m", "tests.support.warm_start", str(theirs.fileno())]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd=REPOSITORY,
+            env=variables,
+            pass_fds=[theirs.fileno()],
+        )
+    atexit.register(_end, ours, process)
+    return ours, variables
+
+
+def _end(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    asked.close()
+    process.wait(WAIT_S)
+
+
+class WarmProcess(ServiceProcess):
+    """A `ServiceProcess` that is forked where that is the same: no variable differs that a library reads."""
+
+    def _begin(
+        self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        asked, variables = _forker()
+        other = {name for name, value in environment.items() ^ variables.items()}
+        if command[0] not in MODULES or not all(name.startswith(UNREAD) for name in other):
+            return super()._begin(command, environment, output, errors)
+        told, telling = os.pipe()
+        service = {"command": list(command), "environment": dict(environment), "folder": str(REPOSITORY)}
+        socket.send_fds(asked, [json.dumps(service).encode()], [output.fileno(), errors.fileno(), telling])
+        os.close(telling)
+        return cast("subprocess.Popen[bytes]", Forked(told))

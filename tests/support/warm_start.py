@@ -1,0 +1,94 @@
+"""A process that has imported what pairs import, and forks a service whenever it is asked for one.
+
+It is asked over the socket whose descriptor is its argument: by a line of JSON with the module, its arguments, its
+variables and its folder, and three descriptors: output, errors, and where it writes the service's id and, in the end,
+its exit code.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+PRELOADED = ("services.target.app", "services.drafter.app")
+MOST_BYTES = 1 << 18
+
+
+def main(descriptor: int) -> None:
+    """Forks until the socket is closed; a service lives on."""
+    asked = socket.socket(fileno=descriptor)
+    for module in PRELOADED:
+        importlib.import_module(module)
+    gc.freeze()
+    waiting = selectors.DefaultSelector()
+    waiting.register(asked, selectors.EVENT_READ)
+    while True:
+        for key, _ in waiting.select():
+            if key.data is not None:
+                waiting.unregister(key.fd)
+                _tell_end(key.fd, *key.data)
+                continue
+            data, descriptors, _, _ = socket.recv_fds(asked, MOST_BYTES, 3)
+            if not data:
+                return
+            pid = _fork(json.loads(data), descriptors)
+            os.write(descriptors[2], b"%d\n" % pid)
+            waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[2]))
+            for each in descriptors[:2]:
+                os.close(each)
+
+
+def _tell_end(watched: int, pid: int, told: int) -> None:
+    """Reap a service and hand its code to whoever asked for it, if somebody still listens."""
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        os.write(told, b"%d\n" % code)
+    except BrokenPipeError:
+        pass
+    os.close(told)
+    os.close(watched)
+
+
+def _fork(service: dict[str, Any], descriptors: list[int]) -> int:
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork would lose threads"
+    pid = os.fork()
+    if pid == 0:
+        _become(service, descriptors)
+    return pid
+
+
+def _become(service: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    """Be the service as a fresh interpreter would be."""
+    code: object = 1
+    try:
+        os.setsid()
+        for number, descriptor in ((1, descriptors[0]), (2, descriptors[1])):
+            os.dup2(descriptor, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.chdir(service["folder"])
+        os.environ.clear()
+        os.environ.update(service["environment"])
+        module, *sys.argv[1:] = service["command"]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as left:
+        code = left.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
