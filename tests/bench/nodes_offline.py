@@ -34,7 +34,7 @@ from tests.lossless.rig import Rig, RigSettings
 
 ROWS, CANDIDATES, TEMPERATURES = (4, 8, 16), (2, 4, 8, 16), (0.0, 0.8)
 SEED = 65
-_BLOCK, _SLOTS, _LIMIT = 16, 16, 512
+BLOCK, _SLOTS, _LIMIT = 16, 16, 512
 _AT_ONCE = 16
 """Anchors whose blocks are computed at a time."""
 SIZES = {"embedded": (16, 96), "embedded-hybrid": (16, 96), SMOLLM2: (12, 64)}
@@ -186,10 +186,11 @@ def write(pair: Pair, temperature: float, tokens: int) -> list[Text]:
 class Asked:
     """The product's drafter over the product's target, asked at every anchor of a text."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, int8: bool = False) -> None:
+        """With `int8` the drafter has weights of eight bits."""
         self._target: Target = load_target(pair.target)
         self._context: BlockContext = load_context(pair.drafter, self._target)
-        self._block: DraftBlock = load_block(pair.drafter)
+        self._block: DraftBlock = load_block(pair.drafter, int8=int8)
         self._block.reach(_LIMIT)
         self._tables = self._block.seat(self._target.embed_VD, None if self._tied else self._target.lm_head_VD)
 
@@ -200,8 +201,7 @@ class Asked:
     @torch.inference_mode()
     def ranked(self, text: Text, coupled: bool) -> list[Ranked]:
         """Return the candidates at every anchor but the last token."""
-        blocks = -(-(len(text.ids) + self._block.spec.block_size) // _BLOCK)
-        table_1N = torch.arange(1, blocks + 1, dtype=torch.int32)[None]
+        table_1N = self._table_of(text)
         draft_kv = self._written(text, table_1N)
         anchors = torch.arange(text.start, len(text.ids) - 1)
         found: list[Ranked] = []
@@ -214,15 +214,20 @@ class Asked:
             found += map(Ranked, best.indices.tolist(), best.values.tolist())
         return found
 
+    def _table_of(self, text: Text) -> Tensor:
+        """Return blocks for a text and for the drafts behind it."""
+        blocks = -(-(len(text.ids) + self._block.spec.block_size) // BLOCK)
+        return torch.arange(1, blocks + 1, dtype=torch.int32)[None]
+
     def _written(self, text: Text, table_1N: Tensor) -> Tensor:
         """Return the draft context of all positions of a text."""
         target, context = self._target, self._context
         count = len(text.ids)
         slot_1, length_1 = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
-        span = plan_span(table_1N, length_1, count, _BLOCK)
+        span = plan_span(table_1N, length_1, count, BLOCK)
         rows = Rows(Part(span, slot_1, torch.tensor([count])))
-        states = target.new_states(table_1N.shape[1] + 1, _BLOCK)
-        draft_kv = torch.zeros(context.kv_shape(table_1N.shape[1] + 1, _BLOCK))
+        states = target.new_states(table_1N.shape[1] + 1, BLOCK)
+        draft_kv = torch.zeros(context.kv_shape(table_1N.shape[1] + 1, BLOCK))
         _, features_TF = target.forward(torch.tensor(text.ids), rows, states, context.taps)
         context.write(features_TF, rows, draft_kv)
         return draft_kv
@@ -232,7 +237,7 @@ class Asked:
         spec = self._block.spec
         rows_B, table_BN = torch.arange(len(anchors_B), dtype=torch.int32), table_1N.expand(len(anchors_B), -1)
         anchor_B = torch.tensor(text.ids)[anchors_B]
-        ids_BW, span = seat_block(rows_B, anchor_B, anchors_B, table_BN, spec.block_size, _BLOCK, spec.mask_token_id)
+        ids_BW, span = seat_block(rows_B, anchor_B, anchors_B, table_BN, spec.block_size, BLOCK, spec.mask_token_id)
         hidden_BWD = self._block.hidden(ids_BW, Rows(Part(span, rows_B)), draft_kv, self._tables[0])
         return self._target.logits(hidden_BWD[:, spec.first_row :])
 

@@ -3,6 +3,7 @@
 Prompts are the held-out ones, by kind. Rounds have a fixed width, and each text is also written without drafts and must
 be the same. `cut` counts answers up to where they first repeat themselves. With `--speeds` the policy chooses the width
 in a second cluster, and both are timed against plain decoding in turn; that needs a machine with nothing else to do.
+With `--replay` the rounds of all answers are replayed offline in the same numerics, with the noise of the same draws.
 """
 
 import argparse
@@ -20,9 +21,16 @@ import torch
 
 from deploy.shipped import SMOLLM2, SMOLLM2_DRAFTER, shipped_pair
 from deploy.stack import Stack, StackSettings
+from models.training.foreign.conversation import read_format
 from models.training.foreign.heldout import Prompt, read_prompts
 from models.training.foreign.loops import first_repeats
 from paceline import Answer, Client, Message, Options
+from services.common.model.files.checkpoint import resolve_folder
+from services.common.request.sampling import SamplingParams
+from services.drafter.proposers.build import in_int8
+from services.drafter.settings import DrafterSettings
+from tests.bench.nodes_offline import Text as Written
+from tests.bench.served_replay import ServedReplay
 
 TEMPERATURES = (0.0, 0.8)
 ALL = "all"
@@ -33,6 +41,7 @@ class Text:
     """One answer with drafts, and whether plain decoding wrote the same; rounds and drafts before it repeats itself."""
 
     kind: str
+    prompt: str
     temperature: float
     answer: Answer
     same: bool
@@ -59,6 +68,8 @@ def main() -> int:
         report |= {"fixed": _ratios(texts), "adaptive": _ratios(adaptive)}
         texts = [*texts, *adaptive]
         report |= _agreement(texts)
+    if chosen.replay:
+        report["replay"] = _replayed(texts, chosen)
     print(json.dumps(report))
     return 0 if all(text.same for text in texts) else 1
 
@@ -86,7 +97,7 @@ def _ask(client: Client, prompt: Prompt, temperature: float, tokens: int) -> Tex
     plain = client.generate(said, Options(max_tokens=tokens, temperature=temperature, seed=7, speculation=False))
     rounds, accepted = _before_repeat(answer, pieces)
     same = answer.tokens == plain.tokens
-    return Text(prompt.kind, temperature, answer, same, plain.decode_tok_s, rounds, accepted)
+    return Text(prompt.kind, prompt.prompt, temperature, answer, same, plain.decode_tok_s, rounds, accepted)
 
 
 def _before_repeat(answer: Answer, pieces: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -100,6 +111,25 @@ def _before_repeat(answer: Answer, pieces: Iterable[tuple[int, int]]) -> tuple[i
     accepted = sum(drafts for _, drafts in kept)
     # Of the tokens of a round all but one are accepted drafts.
     return sum(size for size, _ in kept) - accepted, accepted
+
+
+def _replayed(texts: Sequence[Text], chosen: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Rounds as served and as replayed, by temperature; `ratio` is tau as served over tau offline."""
+    folder = resolve_folder(SMOLLM2)
+    prompts = read_format(folder).prompts([text.prompt for text in texts])
+    replay = ServedReplay(folder, Path(chosen.drafter), in_int8(DrafterSettings(proposer="none")))
+    found: dict[str, dict[str, float]] = {}
+    for text, prompt in zip(texts, prompts, strict=True):
+        assert len(prompt) == text.answer.prompt_tokens, "the prompt was served with other tokens"
+        sampling = SamplingParams(temperature=text.temperature, seed=text.answer.seed)
+        written = Written([*prompt, *text.answer.tokens], len(prompt), sampling)
+        sums = found.setdefault(str(text.temperature), {"served": 0, "offline": 0})
+        sums["served"] += text.answer.rounds
+        sums["offline"] += replay.rounds(written, chosen.width - 1)
+    for temperature, sums in found.items():
+        sums["ratio"] = round(sums["offline"] / sums["served"], 4)
+        print(f"T = {temperature}: {sums['served']} rounds served, {sums['offline']} offline, ratio {sums['ratio']}")
+    return found
 
 
 def _groups(texts: Iterable[Text]) -> dict[tuple[float, str], list[Text]]:
@@ -155,6 +185,7 @@ def _arguments() -> argparse.Namespace:
     add("--tokens", type=int, default=256, help="most tokens of an answer; default: %(default)s")
     add("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="default: 0 and 0.8")
     add("--speeds", action="store_true", help="time fixed and adaptive widths against plain decoding")
+    add("--replay", action="store_true", help="replay the rounds of the answers offline")
     add("--cluster", nargs="*", default=[], help="further flags of the cluster")
     return parser.parse_args()
 

@@ -40,7 +40,7 @@ def _of_checkpoint(settings: DrafterSettings) -> Proposer:
     if not settings.random_weights:
         refuse(settings.model)
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    int8 = _in_int8(settings)
+    int8 = in_int8(settings)
     logger.info("drafter loads", extra={"weights": "int8" if int8 else "dtype", "dtype": settings.dtype})
     how = settings.model, dtype, settings.device, settings.random_weights, int8
     anchored = LAYOUTS[settings.sample_from_anchor]
@@ -57,7 +57,7 @@ def _of_checkpoint(settings: DrafterSettings) -> Proposer:
     return CheckpointProposer(block, dtype, settings.short_blocks)
 
 
-def _in_int8(settings: DrafterSettings) -> bool:
+def in_int8(settings: DrafterSettings) -> bool:
     """Whether products are by weights of eight bits.
 
     On a CPU with instructions for them a draft of SmolLM2's takes a third of the time. Elsewhere they are a choice.
