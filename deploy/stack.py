@@ -95,14 +95,9 @@ class ServiceProcess:
         self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
     ) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-m", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            cwd=REPOSITORY,
-            env=environment,
-            start_new_session=True,
-        )
+            [sys.executable, "-m", *command], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+            cwd=REPOSITORY, env=environment, start_new_session=True,
+        )  # fmt: skip
 
     def bound(self, timeout_s: float, stopped: threading.Event | None = None) -> dict[str, str]:
         """Waits for the line of addresses.
@@ -187,7 +182,11 @@ class Stack:
         self.settings = chosen
         self._stopped, self._waiting, self._begun_s = stopped or threading.Event(), waiting, time.monotonic()
         self._fleet: Fleet | None = None
-        self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
+        try:
+            self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
+        except OSError as error:
+            told = f"no folder can be made in TMPDIR: {error.strerror or error}; TMPDIR=FOLDER names another"
+            raise StackError(told) from error
         self.processes: list[ServiceProcess] = []
         self._progress = progress
         self.fleet_address = ""

@@ -4,8 +4,11 @@ import argparse
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from deploy.checkpoints import resolved
+from deploy.cluster.node import AUTO, PORTS_PER_PAIR
+from deploy.cluster.settings import ClusterSettings
 from deploy.flags import arguments, flag_given, value_of
 from deploy.fleet import news
 from deploy.hints import Served, to_try
@@ -20,6 +23,7 @@ from services.common.serving.process import leave_now, leave_when_asked
 # Everything has to be gone within three seconds of a signal.
 STOP_S = 2.0
 LOOK_S = 0.2
+BASE_PORT = "--base-port"
 DRAFTS = {"dflash": "drafts by a DFlash drafter", "ngram": "n-gram drafts", "none": "no drafts"}
 
 
@@ -44,7 +48,7 @@ def main() -> int:
         if chosen.title:
             print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
         cluster = judged(asked)
-        check_ports(chosen.address, chosen.http)
+        check_ports(chosen.address, chosen.http, cluster)
         if exposed := open_to_all((chosen.address, chosen.http), keyed(chosen)):
             print(f"note: {exposed}", flush=True)
         settings = resolved(asked, cluster, lambda line: print(f"note: {line}", flush=True))
@@ -102,15 +106,28 @@ def open_to_all(addresses: Sequence[str], keyed: bool) -> str:
     )
 
 
-def check_ports(grpc: str, http: str) -> None:
-    """Refuses listeners that cannot be bound, before anything starts.
+def check_ports(grpc: str, http: str, cluster: ClusterSettings | None = None) -> None:
+    """Refuses listeners that cannot be bound, before anything starts; with `cluster` those of controller and pairs too.
 
     Raises:
         StackError: one line that names the flag and the address.
     """
-    for flag, address, others in (("--grpc", grpc, ()), ("--http", http, (grpc,))):
-        if found := port_problem(flag, address, others):
-            raise StackError(found.line)
+    earlier: list[str] = []
+    for flag, address in [("--grpc", grpc), ("--http", http), *_listeners(cluster)]:
+        if found := port_problem(flag, address, earlier):
+            free = "give another first port; 0 takes free ones" if flag == BASE_PORT else found.remedy
+            raise StackError(replace(found, remedy=free).line)
+        earlier.append(address)
+
+
+def _listeners(cluster: ClusterSettings | None) -> list[tuple[str, str]]:
+    """Flags and addresses of what a controller and its pairs listen on."""
+    if cluster is None:
+        return []
+    host = {"": "127.0.0.1", AUTO: "0.0.0.0"}.get(cluster.host, cluster.host)
+    ports = range(cluster.base_port, cluster.base_port + PORTS_PER_PAIR * cluster.pairs) if cluster.base_port else ()
+    ours = [("--listen", cluster.listen), ("--health", cluster.health), ("--metrics", cluster.metrics)]
+    return ours + [(BASE_PORT, f"{host}:{port}") for port in ports]
 
 
 def stop_signal() -> threading.Event:

@@ -80,7 +80,10 @@ def described_folder(path: Path) -> Path | None:
     except GgufError as error:
         raise FolderError(str(error)) from error
     except OSError as error:
-        raise FolderError(f"{path}: the folder that describes it cannot be written: {error}") from error
+        at, why = error.filename or "the cache", error.strerror or error
+        raise FolderError(
+            f"{path}: {at} cannot be written: {why}; XDG_CACHE_HOME=FOLDER names another cache"
+        ) from error
 
 
 def hub_files(name: str) -> Mapping[str, int]:

@@ -1,11 +1,14 @@
 """What `make up` and `paceline serve` tell to try."""
 
 import dataclasses
+import errno
 import json
 import os
 import shlex
 import socket
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +30,8 @@ from deploy.hints import Served, to_try
 from deploy.stack import Stack, StackError, StackSettings, judged
 from deploy.up import check_ports, open_to_all
 from paceline import bundle
+from services.common.serving import hub
+from services.common.serving.hub import FolderError, described_folder
 from services.common.serving.settings import own
 from services.gateway.settings import GatewaySettings
 from services.gateway.tenancy.tenants import TenantsFile
@@ -109,6 +114,43 @@ def test_a_port_in_use_is_refused_before_anything_starts(flag: str) -> None:
 def test_an_address_that_cannot_be_listened_on_is_refused(address: str, said: str) -> None:
     with pytest.raises(StackError, match=said):
         check_ports("127.0.0.1:0", address)
+
+
+LISTENERS = sorted(name for name in own(ClusterSettings) if getattr(ClusterSettings, name, "") == "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("name", [*LISTENERS, "base_port"])
+def test_a_port_of_the_controller_or_a_pair_in_use_is_refused_before_anything_starts(name: str) -> None:
+    """Of every setting that is an address here, and of the pairs' first port."""
+    assert {"health", "metrics"} <= set(LISTENERS)
+    flag = f"--{name.replace('_', '-')}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        set_: dict[str, Any] = {name: port - 1 if name == "base_port" else f"127.0.0.1:{port}"}
+        with pytest.raises(StackError, match=rf"^{flag}: 127.0.0.1:{port} is in use; ") as told:
+            check_ports("127.0.0.1:0", "", ClusterSettings(model="m", drafter="d", **set_))
+    assert "\n" not in str(told.value)
+
+
+UNWRITABLE = [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.ENOENT, errno.EDQUOT]
+
+
+@pytest.mark.parametrize("number", UNWRITABLE, ids=[errno.errorcode[number] for number in UNWRITABLE])
+def test_a_folder_that_cannot_be_written_is_one_line_with_its_remedy(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/a/folder")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(StackError, match=rf"^no .*: {os.strerror(number)}; TMPDIR=FOLDER names another$"):
+        Stack(StackSettings())
+    monkeypatch.setattr(hub, "describing_folder", refuse)
+    monkeypatch.setattr(hub, "gguf_of", lambda _: object())
+    said = f"{tmp_path}: /a/folder cannot be written: {os.strerror(number)}; XDG_CACHE_HOME=FOLDER names another cache"
+    with pytest.raises(FolderError) as told:
+        described_folder(tmp_path)
+    assert str(told.value) == said
 
 
 def test_two_listeners_cannot_share_a_port() -> None:
