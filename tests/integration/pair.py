@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving.channel import connect_sync
@@ -41,7 +42,7 @@ class PairProcesses:
         self._models = models
         self._drafter_flags = drafter_flags
         self._link = folder / "drafter.sock"
-        self.drafters: list[WarmProcess] = []
+        self.drafters: list[ServiceProcess] = []
         if not address:
             self.add_drafter()
             self.turn_to(0)
