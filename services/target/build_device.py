@@ -101,7 +101,12 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     if not settings.random_weights:
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(
-        settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.whole
+        settings.model,
+        getattr(torch, settings.dtype),
+        settings.device,
+        settings.random_weights,
+        settings.whole,
+        settings.fp8_products,
     )
     _check_heads(settings, model)
     context = _context(settings, model)

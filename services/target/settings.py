@@ -91,6 +91,9 @@ class TargetSettings:
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
+    fp8_products: bool = False
+    """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded.
+    Off, because its last mend has not run on a GPU."""
     compile_threads: int = 1
     """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
     eager: bool = False

@@ -126,10 +126,12 @@ def load_target(
     device: torch.device | str = "cpu",
     random_weights: bool = False,
     whole: bool = False,
+    codes: bool = False,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
-    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file.
+    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. With `codes` kernels
+    may multiply by those of an FP8 file.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of a shape that is not supported there.
@@ -140,17 +142,23 @@ def load_target(
         refuse_without_kernels(spec, dtype)
         keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
-    checkpoint = _kept(spec, checkpoint, dtype, where, whole)
+    if whole:
+        checkpoint = _whole(spec, checkpoint)
+    else:
+        checkpoint = _kept(spec, checkpoint, dtype, codes and takes_codes(where, dtype))
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
-def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, device: torch.device, whole: bool) -> TensorSource:
-    """Return a source that leaves weights packed, where rows are whole numbers or kernels take codes."""
-    if whole:
-        if not all(map(keeps_packed, spec.layers)):
-            raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
-        return WholeNumbers(source)
-    coded = takes_codes(device, dtype) and isinstance(folder_format(source.folder), CodedFormat)
+def _whole(spec: ModelSpec, source: TensorSource) -> WholeNumbers:
+    """Return a source that leaves weights whole numbers."""
+    if not all(map(keeps_packed, spec.layers)):
+        raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
+    return WholeNumbers(source)
+
+
+def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: bool) -> TensorSource:
+    """Return a source that leaves weights packed, where kernels take `codes` and the file has them."""
+    coded = codes and isinstance(folder_format(source.folder), CodedFormat)
     if coded and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
         _LOG.info("weights in eight bits are kept so")
         return Codes(source)

@@ -74,6 +74,7 @@ class Rig:
                 adaptive=False,
                 handoff="host",
                 exact="off",
+                fp8_products=True,
                 activations=settings.activations,
                 kv_dtype=settings.kv_dtype,
             ),

@@ -137,7 +137,7 @@ def _order() -> Tensor:
     """Return the input of each code of 128.
 
     Lane c of four reads sixteen codes at a time, of each half, and four of them for an instruction of sixteen inputs:
-    inputs 2c + 8, 2c, 2c + 9 and 2c + 1, so that the upper bytes of half words are the first two.
+    two of the upper half and two of the lower one in turn, from 2c on. So the upper bytes of half words come first.
     """
     at = torch.arange(SUB)
     lane, half, part, byte = at // 32, at // 16 % 2, at // 4 % 4, at % 4

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from services.common.kernels.linear.packed_weight import PackedWeight
-from services.common.model import ModelError, load_target
+from services.common.model import ModelError, Target
+from services.common.model import load_target as load_any
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.files.formats import open_checkpoint
 from services.common.model.files.kept import Codes
@@ -33,6 +34,10 @@ def made(folder: Path, layout: str, family: str = "qwen3", shape: TinyShape = SH
 def codes_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the choice of a GPU out."""
     monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
+
+
+def load_target(folder: Path, **options: Any) -> Target:
+    return load_any(folder, codes=True, **options)
 
 
 def weights_of(target: Any) -> dict[str, Tensor]:
