@@ -1,7 +1,8 @@
 """python -m tests.bench.gpu.ruled: what one ruled request costs those beside it, in rounds of a full batch.
 
-Full loads of free requests alternate with loads of which one request is held to a grammar at each of its tokens. A
-round takes from the commit before it to its own. Graphs captured after warm-up are counted.
+Full loads of free requests alternate with loads of which one request is held to a grammar at each of its tokens. All
+requests sample, so that every round processes scores, and the pair shares the GPU by MPS. A round takes from the commit
+before it to its own. Graphs captured after warm-up are counted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from services.common.request.constraint import Constraint, Form
 from services.common.request.grammar import Grammars
 from tests.bench.gpu import timeline
 from tests.bench.gpu.load import random_prompt
+from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import QWEN3_4B, TINY
@@ -33,6 +35,7 @@ from tests.support.tiny_checkpoints import write_tokenizer
 LONG_LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 4000}
 """It never ends by itself, and masks every token."""
 BANDWIDTH = 4.3e12
+TEMPERATURE = 0.8
 SLOWER = 1.02
 """A round beside a ruled request may be so much slower."""
 
@@ -74,8 +77,10 @@ def measured(shape: Shape, folder: Path) -> Outcome:
     notes.touch()
     grammars = Grammars((model / "tokenizer.json").read_text("utf-8"), shape.rig.shape.vocab, (0,))
     rule = grammars.rule(Constraint(Form.JSON, json.dumps(LONG_LIST), "list")).grammar
-    options = PairOptions(environment={timeline.VARIABLE: str(notes)})
-    with ServedPair(shape.rig, folder, options) as pair:
+    with (
+        Mps(shape.rig.device == "cuda") as environment,
+        ServedPair(shape.rig, folder, PairOptions(environment={**environment, timeline.VARIABLE: str(notes)})) as pair,
+    ):
         pair.switch("P65")
         asyncio.run(_load(pair, shape, rule, "warm"))
         before = pair.describe().graphs
@@ -113,7 +118,7 @@ def frame(name: str, shape: Shape, rule: str, pair: ServedPair) -> pb.Start:
     drafts = types.Speculation(max_draft=shape.rig.widths[-1] - 1)
     ids = random_prompt(sum(name.encode()), 64, pair.settings.shape.vocab)
     # Synthetic acceptance draws by the seed.
-    sampling = types.Sampling(temperature=0.0, seed=sum(name.encode()))
+    sampling = types.Sampling(temperature=TEMPERATURE, seed=sum(name.encode()))
     made = start(name, ids, shape.tokens, sampling=sampling, speculation=drafts, tenant_salt=name.encode())
     if rule:
         made.rule.grammar = rule
