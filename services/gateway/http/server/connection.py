@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from services.gateway.http.schema.errors import RefusedError, encoded_refusal
 from services.gateway.http.server.connections import Seat
-from services.gateway.http.server.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, UNREAD_S
+from services.gateway.http.server.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, READ_BYTES, UNREAD_S
 from services.gateway.http.server.turns import Turns
 from services.gateway.http.server.wire import Wire
 
@@ -90,6 +90,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Waits for headers."""
         super().connection_made(transport)
+        # asyncio's own 256 KiB for each connection that waits for its turn would be too much.
+        vars(transport)["max_size"] = READ_BYTES
         self.flow = Flow(transport)
         self._seat.end = self._make_room
         self._wait(HEADERS_S)

@@ -15,6 +15,9 @@ HEADERS = 128
 CHUNKS, CHUNK_BYTES = 1024, 256
 """Chunks of a body, and one more for so many bytes; each costs as much work as some kilobytes."""
 
+READ_BYTES = 1 << 16
+"""The most that is read of a connection at once, and kept until its turn."""
+
 EVENTS = 32
 """Headers, pieces of a body and ends that one connection is read in a turn of the event loop."""
 
