@@ -92,8 +92,8 @@ SCHEDULING = (
     Mutant(
         "contexts-cost-nothing",
         "services.target.scheduling.width.costs",
-        "cell + self._level[bucket] + self._per_token[width] * context)",
-        "cell + self._level[bucket])",
+        "own + self._level[bucket] + self.of_context(width, context))",
+        "own + self._level[bucket])",
         f"{_CONTEXTS}test_long_contexts_ask_for_a_wider_round",
     ),
     Mutant(
