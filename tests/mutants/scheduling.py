@@ -99,7 +99,7 @@ SCHEDULING = (
     Mutant(
         "what-contexts-add-is-a-width-s-own",
         "services.target.scheduling.width.costs",
-        "beside = self._level[bucket] + self._per_token[width] * context",
+        "beside = self._level[bucket] + self.of_context(width, context)",
         "beside = self._level[bucket]",
         f"{_CONTEXTS}test_rounds_of_long_contexts_teach_what_those_of_short_ones_cost",
     ),
@@ -211,8 +211,8 @@ SCHEDULING = (
     Mutant(
         "contexts-that-grow-cost-wide-rounds-more",
         "services.target.scheduling.width.costs",
-        "cell + self._level[bucket] + self._per_token[width] * context)",
-        "cell * (1.0 + self._level[bucket] / self._base[bucket, 1]))",
+        "own + self._level[bucket] + self.of_context(width, context))",
+        "own * (1.0 + self._level[bucket] / self._base[bucket, 1]))",
         f"{_COSTS}test_contexts_that_grow_add_the_same_time_to_all_widths",
     ),
     Mutant(
