@@ -11,7 +11,7 @@ from services.common.request.grammar import Grammar
 from services.target.core.request import RequestSpec
 from tests.lossless.gate import EOS, Case, hybrid_arms, make_specs, run_case, run_gate
 from tests.lossless.pairs import made_up_pair
-from tests.lossless.proposers import adversarial
+from tests.lossless.proposers import adversarial, perfect
 from tests.lossless.rig import Rig, RigSettings
 
 SEED, VOCAB, TOKENS = 20263, 320, 64
@@ -81,7 +81,7 @@ def test_text_of_a_hybrid_is_that_of_plain_decoding(full: bool) -> None:
 
 @pytest.mark.parametrize("width", [2, 4])
 def test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced(width: int) -> None:
-    """As on a GPU, where a thought that is far from its budget looks ahead."""
+    """As on a GPU, where a thought that is far from its budget looks ahead; right drafts use budgets up the soonest."""
     pair, specs = made_up_pair(), ruled(0.0, FEW)
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS)
     with Rig(pair.target, pair.drafter, settings) as rig:
@@ -89,5 +89,6 @@ def test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced(width: 
     assert check_answers(specs, [done.tokens for done in wanted]) >= FEW // 4
     truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, wanted, strict=True)}
     ahead = replace(settings, width=width, look_ahead=1)
-    with Rig(pair.target, pair.drafter, ahead, adversarial(truth, seed=5)) as rig:
-        assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]
+    for proposer in (adversarial(truth, seed=5), perfect(truth)):
+        with Rig(pair.target, pair.drafter, ahead, proposer) as rig:
+            assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]
