@@ -134,7 +134,7 @@ class Options:
     """Budgets of a run; `out` is the folder of the pair's target."""
 
     out: Path
-    library: Path
+    stdlib: Path
     tokens: int
     minutes: float
     rows: int = 24
@@ -214,7 +214,7 @@ def main() -> None:
     options = Options(given.out, given.stdlib, given.tokens, given.minutes)
     target = published_target(options.out)
     tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
-    stream = encode_sources(tokenizer, load_corpus(options.library).train, target.shape.eos_token_id)
+    stream = encode_sources(tokenizer, load_corpus(options.stdlib).train, target.shape.eos_token_id)
     save(train(target, *read_texts(options.out, stream, options), options), options.out)
 
 

@@ -91,7 +91,7 @@ class Connection(H11Protocol):
         """Waits for headers."""
         super().connection_made(transport)
         # asyncio's own 256 KiB for each connection that waits for its turn would be too much.
-        vars(transport)["max_size"] = READ_BYTES
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         self.flow = Flow(transport)
         self._seat.end = self._make_room
         self._wait(HEADERS_S)
