@@ -22,7 +22,7 @@ from torch import Tensor
 
 from services.common.kernels.kv_codes.reference import widened
 from services.common.kernels.span_attention import Span, attend_span, kernel, plan_span
-from tests.bench.gpu.results import tell
+from tests.bench.gpu.results import tell, verdict
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES, TINY
 from tests.support.tiny_checkpoints import TinyShape
@@ -58,9 +58,7 @@ def main() -> int:
         gc.collect()
         if not chosen.tiny:
             torch.cuda.empty_cache()
-    differ = sum(len(row.get("differ", ())) for row in rows)
-    print(f"differ={differ} compared={sum(row.get('compared', 0) for row in rows)}")
-    return int(differ > 0)
+    return verdict(rows)
 
 
 def compared(heads: int, kv_heads: int, size: int, device: str) -> Row:

@@ -28,7 +28,7 @@ from services.common.kernels.linear.packed_weight import PackedWeight, packed, r
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8.candidates import EPS, Product, products
 from tests.bench.gpu.int8.timed import replayed
-from tests.bench.gpu.results import tell
+from tests.bench.gpu.results import tell, verdict
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES, TINY
 from tests.support.tiny_checkpoints import TinyShape
@@ -69,9 +69,7 @@ def main() -> int:
             gc.collect()
             if not chosen.tiny:
                 torch.cuda.empty_cache()
-    differ = sum(len(row.get("differ", ())) for row in rows)
-    print(f"differ={differ} compared={sum(row.get('compared', 0) for row in rows)}")
-    return int(differ > 0)
+    return verdict(rows)
 
 
 def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:

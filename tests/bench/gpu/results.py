@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,13 @@ def tell(row: Row) -> None:
     hidden = ("_all", "sha256", "fallbacks", "captures", "recaptures")
     shown = {key: value for key, value in row.items() if value is not None and not key.endswith(hidden)}
     print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
+
+
+def verdict(rows: Sequence[Row]) -> int:
+    """Print how many of the comparisons in these rows differ; return 1 where any does."""
+    differ = sum(len(row.get("differ", ())) for row in rows)
+    print(f"differ={differ} compared={sum(row.get('compared', 0) for row in rows)}")
+    return int(differ > 0)
 
 
 def short_name(device: str) -> str:

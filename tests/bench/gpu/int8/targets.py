@@ -23,7 +23,7 @@ from services.common.kernels.linear import Normed, linear, linear_added, linear_
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from tests.bench.gpu.int8.candidates import EPS, Product, products
-from tests.bench.gpu.results import tell
+from tests.bench.gpu.results import tell, verdict
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES, TINY
 from tests.support.tiny_checkpoints import TinyShape
@@ -59,9 +59,7 @@ def main() -> int:
         gc.collect()
         if not chosen.tiny:
             torch.cuda.empty_cache()
-    differ = sum(len(row.get("differ", ())) for row in rows)
-    print(f"differ={differ} compared={sum(row.get('compared', 0) for row in rows)}")
-    return int(differ > 0)
+    return verdict(rows)
 
 
 def compared(subject: Product, counts: tuple[int, ...], device: str) -> Row:
