@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.tables import (
-    CUTS,
-    FOLDER,
-    Entry,
-    Table,
-    TableError,
-    cuts,
-    name_of,
-    parsed,
-    tables,
-    text_of,
-)
+from services.common.kernels.tables import CUTS, TableError, cuts, parsed, table, text_of
 
 HEAD = '{"gpu": "a", "entries": ['
 ENTRY = '{"engine": "tiles", "lines": 8, "depth": 64, "kind": "plain", "format": "bf16", "rows": 96, "cut": null'
@@ -38,17 +26,13 @@ def test_what_is_no_table_is_named(text: str) -> None:
         parsed(text, "own.json")
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
-def test_a_file_is_as_it_is_written(path: Path) -> None:
-    table = parsed(path.read_text(), path.name)
-    assert text_of(table) == path.read_text()
-    assert path.stem in (CUTS, name_of(table.gpu))
+def test_the_file_is_as_it_is_written() -> None:
+    assert text_of(table()) == CUTS.read_text()
 
 
 def test_no_product_stands_twice() -> None:
-    for table in tables().values():
-        products = [entry._replace(cut=None) for entry in table.entries]
-        assert len(set(products)) == len(products)
+    products = [entry._replace(cut=None) for entry in table().entries]
+    assert len(set(products)) == len(products)
 
 
 def test_engines_have_entries_of_what_may_follow() -> None:
@@ -59,14 +43,7 @@ def test_engines_have_entries_of_what_may_follow() -> None:
     assert {entry.kind for entry in cuts("triton")} == {"any"}
 
 
-def test_a_version_is_written_where_there_is_one() -> None:
-    entry = Entry("cublaslt", 8, 64, "plain", "bf16", 96, "1.2", 130100)
-    text = text_of(Table("NVIDIA H200", (entry, entry._replace(version=0, rows=97))))
-    assert text.count("version") == 1
-    assert parsed(text, "own.json").entries[0] == entry
-
-
 def test_no_shape_of_a_weight_stands_in_python() -> None:
     shapes = re.compile(r"\(\s*\d[\d_]{3,},\s*\d[\d_]{3,}")
-    found = [path.name for path in FOLDER.parent.rglob("*.py") if shapes.search(path.read_text())]
+    found = [path.name for path in CUTS.parents[1].rglob("*.py") if shapes.search(path.read_text())]
     assert found == []

@@ -8,7 +8,6 @@ from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
-import torch
 
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -20,7 +19,6 @@ from tests.bench.gpu.products.wide import wide_tilings
 
 GATES, DOWN = Case("gate_up", 19456, 2560, 512), Case("down", 2560, 9728, 512)
 TILING = PersistentTiling(256, 96, 1, 4, Kind.GATED, wide=True)
-CPU = torch.device("cpu")
 
 
 def test_a_clock_that_slows_down_favours_nobody() -> None:
@@ -45,7 +43,7 @@ def test_each_product_s_best_is_taken_where_it_gains_enough() -> None:
 def test_a_choice_serves_its_row_count_alone_and_for_a_while() -> None:
     before = {key: dict(cuts) for key, cuts in MEASURED.items()}
     least = wide_cut(19456, 2560, 511, Kind.GATED)
-    with serving({GATES: TILING, DOWN: None}, None, CPU):
+    with serving({GATES: TILING, DOWN: None}):
         assert wide_cut(19456, 2560, 512, Kind.GATED) == TILING
         assert wide_cut(19456, 2560, 511, Kind.GATED) == least
         assert wide_cut(2560, 9728, 512, Kind.ADDED) is None
@@ -55,7 +53,7 @@ def test_a_choice_serves_its_row_count_alone_and_for_a_while() -> None:
 def test_what_goes_by_no_tiling_goes_through_the_library() -> None:
     some = Case("gate_up", 19456, 2560, 256)
     assert wide_cut(*some.product, Kind.GATED) is not None
-    with serving({some: None}, None, CPU):
+    with serving({some: None}):
         assert wide_cut(*some.product, Kind.GATED) is None
         assert wide_cut(2560, 9728, 128, Kind.ADDED) is not None
     assert wide_cut(*some.product, Kind.GATED) is not None
@@ -63,13 +61,13 @@ def test_what_goes_by_no_tiling_goes_through_the_library() -> None:
 
 def test_tables_come_back_after_an_error() -> None:
     before = {key: dict(cuts) for key, cuts in MEASURED.items()}
-    with pytest.raises(RuntimeError, match="refused"), serving({GATES: TILING}, None, CPU):
+    with pytest.raises(RuntimeError, match="refused"), serving({GATES: TILING}):
         raise RuntimeError("refused")
     assert before == MEASURED
 
 
 def test_choices_are_the_library_and_the_listed_tilings_by_names_of_their_own() -> None:
-    found: dict[str, Cut] = choices_of(GATES, None, 6)
+    found: dict[str, Cut] = choices_of(GATES)
     assert list(found.values()) == [None, *wide_tilings("gate_up", 512)]
     assert "gate_up: 128 x 104, gated, 2 share lines, later" in found
 

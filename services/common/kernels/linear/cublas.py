@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.linear.ranked import ranked_product
-
 
 @functools.cache
 def keep_order() -> None:
@@ -29,9 +27,6 @@ def keep_order() -> None:
 def library_product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T` of two matrices, in `out_TF` where that is given."""
     _prepare(x_TD)
-    ranked_TF = ranked_product(x_TD, weight_FD, out_TF)
-    if ranked_TF is not None:
-        return ranked_TF
     return F.linear(x_TD, weight_FD) if out_TF is None else torch.mm(x_TD, weight_FD.t(), out=out_TF)
 
 

@@ -1,1 +1,1 @@
-"""Ranks cuBLASLt's algorithms for the products of many rows, and writes the table that targets read."""
+"""Times what computes the products of many rows: tilings beside the library, alone and in whole verifies."""

@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from services.common.kernels.linear.cublaslt.algorithm import Algorithm
-from services.common.kernels.linear.cublaslt.binding import Library, loaded_library
 from tests.bench.gpu.products.cases import Case, layer_weights
 from tests.bench.gpu.products.choices import KINDS, Cut, choices_of, serving
-from tests.bench.gpu.products.subject import same_bits
 from tests.bench.gpu.results import circumstances, short_name
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES
@@ -58,12 +56,10 @@ def main() -> int:
 
 
 def _document(chosen: argparse.Namespace, rows: Sequence[Row], seconds: int) -> Row:
-    """What was measured so far, which is kept: a machine may be taken away. Its `rows` are those of the table."""
-    library = loaded_library()
+    """What was measured so far, which is kept: a machine may be taken away."""
     document = {
         "bench": "products", **circumstances(chosen.shape, "tests.bench.gpu.products.whole"),
-        "cublaslt": library.version if library else 0, "seconds": seconds,
-        "rows": [entered for row in rows for entered in row["entered"]], "verifies": list(rows),
+        "seconds": seconds, "verifies": list(rows),
     }  # fmt: skip
     if chosen.save:
         name = f"gpu_{short_name(document['device'])}_products_{time.strftime('%Y-%m-%d')}_whole.json"
@@ -92,9 +88,9 @@ class Trial:
         self._step = self.rig.steps.verify(self.sequences, self.width, "greedy", kind)
         self._scores = torch.empty(0)
 
-    def capture(self, key: Hashable, choice: Mapping[Case, Cut], library: Library | None) -> bool:
+    def capture(self, key: Hashable, choice: Mapping[Case, Cut]) -> bool:
         """Record it; whether its scores are those of the first capture."""
-        with serving(choice, library, self.rig.device):
+        with serving(choice):
             self.rig.reset(self.sequences, _CONTEXT)
             self.rig.steps.graphs.capture(key, self._step.run, ())
         self.rig.reset(self.sequences, _CONTEXT)
@@ -116,6 +112,11 @@ class Trial:
         self.rig.synchronise()
         replays: int = self.chosen.replays
         return (time.perf_counter() - start) / replays * 1e6
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether all numbers are the same, the sign of zero included."""
+    return torch.equal(left.view(torch.int16), right.view(torch.int16))
 
 
 def ratios_of(
@@ -147,34 +148,25 @@ def best_of(plan: Plan, ratios: Mapping[str, Sequence[float]]) -> dict[Case, Cut
 
 
 def _verify_row(chosen: argparse.Namespace, trial: Trial) -> Row:
-    library = loaded_library() if chosen.device == "cuda" else None
     rows = trial.sequences * trial.width
     weights = layer_weights(trial.rig.settings.shape)
     cases = [Case(name, *weights[name], rows) for name in chosen.products]
     plan: dict[str, Mapping[Case, Cut]] = {TABLES: {}}
     for case in cases:
-        plan |= {name: {case: cut} for name, cut in choices_of(case, library, chosen.algorithms).items()}
-    differ, ratios, us = _timed(trial, plan, library)
+        plan |= {name: {case: cut} for name, cut in choices_of(case).items()}
+    differ, ratios, us = _timed(trial, plan)
     best = best_of(plan, ratios)
     if best:
-        more, both, us = _timed(trial, {TABLES: {}, TOGETHER: best}, library)
+        more, both, us = _timed(trial, {TABLES: {}, TOGETHER: best})
         differ, ratios = differ + more, {**ratios, TOGETHER: both[TOGETHER], f"{TABLES}, beside": both[TABLES]}
         best = best_of({TOGETHER: best}, both)
-    entered = [
-        {"name": case.name, "outputs": case.outputs, "depth": case.depth, "rows": rows, "algorithm": str(cut),
-         "enters": True} for case, cut in best.items() if isinstance(cut, Algorithm)
-    ]  # fmt: skip
-    texts = {name: str(cut) for name, each in plan.items() for cut in each.values() if isinstance(cut, Algorithm)}
-    return {
-        "verify": f"{trial.sequences}x{trial.width}", "us": round(us), "differ": differ, "ratios": ratios,
-        "algorithms": texts, "entered": entered,
-    }  # fmt: skip
+    return {"verify": f"{trial.sequences}x{trial.width}", "us": round(us), "differ": differ, "ratios": ratios}
 
 
-def _timed(trial: Trial, plan: Plan, library: Library | None) -> tuple[list[str], dict[str, list[float]], float]:
+def _timed(trial: Trial, plan: Plan) -> tuple[list[str], dict[str, list[float]], float]:
     """Return what differs, each choice's ratio by capture, and microseconds of the tables."""
     keys = [(len(plan), name, number) for number in range(trial.chosen.captures) for name in plan]
-    differ = [name for key in keys if not trial.capture(key, plan[name := key[1]], library)]
+    differ = [name for key in keys if not trial.capture(key, plan[name := key[1]])]
     for _ in range(trial.chosen.turns):
         trial.micros(keys[0])
     ratios = ratios_of(keys, keys[0], trial.micros, trial.chosen.turns)
@@ -186,7 +178,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verify", type=_pair, nargs="+", help="sequences by rows, as 64x8")
     parser.add_argument("--products", nargs="*", choices=sorted(KINDS), default=["gate_up", "down", "o"])
-    parser.add_argument("--algorithms", type=int, default=6, help="of the library, by product")
     parser.add_argument("--captures", type=int, default=2, help="of each choice")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--replays", type=int, default=30)

@@ -69,7 +69,6 @@ def a_gpu(launched: Counter[str]) -> Iterator[None]:
             (cuda_program, "_compiled", image),
             (cuda_program, "call", lambda *_: None),
             (cublas, "keep_order", lambda: None),
-            (cublas, "ranked_product", lambda *_: None),
         ):
             patches.enter_context(patch.object(where, name, new))
         forget()

@@ -1,6 +1,5 @@
 """How products by weights in bfloat16 are divided among CTAs that take tiles: of more than 64 rows by measurement."""
 
-from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.rule import ruled_cut
 from services.common.kernels.linear.persistent.tiling import (
@@ -16,7 +15,6 @@ from services.common.kernels.linear.persistent.tiling import (
 LEAST_ROWS = 17
 """Up to 16 rows of weights that `skinny/` does not take, as a head, stay with Triton."""
 MEASURED = measured("bf16")
-_RANKED = {(lines, depth) for algorithms in ALGORITHMS.values() for lines, depth, _ in algorithms}
 _HEAD = 512
 _MOST_RULED = {Kind.PLAIN: 128, Kind.ADDED: 128, Kind.GATED: 192}
 """Rows up to which tiles of measured weights mostly beat the library, by what follows; of heads `_HEAD`."""
@@ -40,4 +38,4 @@ def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling 
 
 def _ruled(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     most = _HEAD if lines > HEAD_LINES and kind == Kind.PLAIN else _MOST_RULED.get(kind, 0)
-    return ruled_cut(lines, depth, rows, kind) if rows <= most and (lines, depth) not in _RANKED else None
+    return ruled_cut(lines, depth, rows, kind) if rows <= most else None
