@@ -2,31 +2,45 @@
 
 Random weights of one layer in the shapes of Qwen3-30B-A3B and Qwen3.5-35B-A3B, and a router that spreads. Bits first:
 rows beside many numbers of others, in every tiling, beside padding and NaN, and from a captured graph. Then the time of
-a layer with the best tiling, beside the bytes of the experts that were chosen (4.6 TB/s) or their flops (790 TFLOP/s).
+a layer, by launch and as a whole, with our own tiling and the best one. Beside it stand the bytes of the experts that
+were chosen (4.3 TB/s) or their flops (790 TFLOP/s). The time is of the router's product and all behind it.
 Under TRITON_INTERPRET=1 tiny shapes are checked, and nothing is timed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import compiled_ahead
 from services.common.kernels.dispatch import INTERPRETED
-from services.common.kernels.experts.kernel import ExpertStack, Routes, combine, multiply_experts, route
+from services.common.kernels.experts.kernel import (
+    ExpertStack,
+    Routes,
+    combine,
+    multiply_down,
+    multiply_experts,
+    multiply_gated,
+    route,
+    sort,
+)
 from services.common.kernels.experts.tiling import Tiling, tiling
 from services.common.kernels.linear import Normed, linear_normed
 from services.common.kernels.linear.cublas import keep_order
 
-EPS, READ, FLOPS = 1e-6, 4.6e12, 790e12
-COPIES, LOOPS = 3, 5
-"""Layers in turn, so that no weight stays in L2, and how often a graph of them is timed."""
+EPS, READ, FLOPS = 1e-6, 4.3e12, 790e12
+COPIES, TURNS, LOOPS = 3, 4, 5
+"""Layers in turn, so that no weight stays in L2; how often they stand in a graph, and how often it is timed."""
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 2048)
+STAGES = ("gates", "route", "sort", "up", "down", "combine")
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,7 @@ class Layer:
             torch.cat([drawn(1, shape.hidden, shape.inner) for _ in range(shape.count)]),
         )
         self.norm_D = torch.ones(shape.hidden, dtype=dtype, device=device)
+        self.stream_TD, self.sums_T = torch.zeros_like(self.rows_TD), torch.zeros_like(self.squares_T)
 
     def gates(self, rows: slice) -> Tensor:
         """The router's product of some rows."""
@@ -80,17 +95,39 @@ class Layer:
         stream_TD = torch.zeros_like(rows_TD)
         return combine(parts_TKD, routes, None, None, stream_TD, self.norm_D, squares_T, EPS)[1]
 
+    def stages(self, count: int, cut: Tiling, last: str) -> list[Tensor]:
+        """Launch what a layer launches for its first rows, up to a stage; returns all that was written."""
+        normed, pairs = Normed(self.rows_TD[:count], self.squares_T[:count]), (count, self.shape.top_k, -1)
+        made = [self.gates(slice(0, count))]
+        for stage in STAGES[1 : STAGES.index(last) + 1]:
+            if stage == "route":
+                routes = self.routed(made[0])
+            elif stage == "sort":
+                places = sort(routes, cut)
+            elif stage == "up":
+                made.append(multiply_gated(normed, self.stack, places, EPS))
+            elif stage == "down":
+                made.append(multiply_down(made[-1], self.stack, places))
+            else:
+                stream_TD, sums_T = self.stream_TD[:count], self.sums_T[:count]
+                combine(made[-1].view(pairs), routes, None, None, stream_TD, self.norm_D, sums_T, EPS)
+        return made
+
     def routed(self, gates_TF: Tensor, live_T: Tensor | None = None) -> Routes:
         """Experts of rows."""
         return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True)
+
+
+_NARROW = ((64, 64, 4, 4), (64, 64, 4, 6), (64, 128, 4, 3), (64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4))
+_WIDE = ((64, 64, 4, 4), (128, 64, 4, 3), (128, 64, 4, 4), (128, 64, 8, 3), (128, 64, 8, 4), (256, 64, 8, 3))
+"""Lines, columns, warps and stages of tiles of fewer than 64 rows, and of others."""
 
 
 def cuts(rows: int, tiny: bool) -> tuple[Tiling, ...]:
     """Tilings that are compared for tiles of so many rows."""
     if tiny:
         return Tiling(rows, 64), Tiling(rows, 32)
-    narrow = (Tiling(rows, 64, 64, 4, 4), Tiling(rows, 64, 128, 4, 3), Tiling(rows, 128, 64, 4, 4))
-    return narrow if rows < 64 else (Tiling(rows, 128, 64, 4, 3), Tiling(rows, 128, 64, 8, 4))
+    return tuple(Tiling(rows, *rest) for rest in (_NARROW if rows < 64 else _WIDE))
 
 
 def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
@@ -116,6 +153,8 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     yield "beside padding", int((padded_TD != expected_TD).any(1)[live_T].sum() + padded_TD[~live_T].any(1).sum())
     poisoned_TD = layer.mixed(every, gates_TF, None, nan=5)
     yield "beside NaN", int((poisoned_TD != expected_TD).any(1).sum() - 1)
+    layer.stages(len(layer.rows_TD), tiling(gates_TF.numel(), layer.shape.count), STAGES[-1])
+    yield "by stages", differ(layer.stream_TD, every)
     if not INTERPRETED:
         few = slice(0, 8)
         graph_TD, run = captured(lambda: layer.mixed(few, layer.gates(few), None))
@@ -133,12 +172,11 @@ def captured(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
     return result, graph.replay
 
 
-def micros(layers: Sequence[Layer], rows: int, cut: Tiling | None) -> float:
-    """Least microseconds of a layer, of several layers in turn in one graph."""
-    part = slice(0, rows)
+def micros(layers: Sequence[Layer], rows: int, cut: Tiling, last: str = STAGES[-1]) -> float:
+    """Least microseconds of a layer up to a stage, of several layers in turn in one graph."""
 
     def work() -> Tensor:
-        return torch.stack([layer.mixed(part, layer.gates(part), cut)[0] for layer in layers])
+        return [layer.stages(rows, cut, last)[-1] for layer in (*layers,) * TURNS][-1]
 
     _, run = captured(work)
     times: list[float] = []
@@ -149,7 +187,7 @@ def micros(layers: Sequence[Layer], rows: int, cut: Tiling | None) -> float:
             run()
         end.record()
         end.synchronize()
-        times.append(float(start.elapsed_time(end)) * 1e3 / (4 * len(layers)))
+        times.append(float(start.elapsed_time(end)) * 1e3 / (4 * TURNS * len(layers)))
     return min(times)
 
 
@@ -162,33 +200,51 @@ def floor(layers: Sequence[Layer], rows: int) -> tuple[float, float]:
     return distinct, max(2 * distinct * numbers / READ, 2 * rows * shape.top_k * numbers / FLOPS) * 1e6
 
 
+def candidates(shape: Shape, rows: int) -> tuple[Tiling, ...]:
+    """Return tilings for so many rows, our own first: tiles as high as its own, and twice that."""
+    own = tiling(rows * shape.top_k, shape.count)
+    heights = dict.fromkeys((own.rows, min(128, 2 * own.rows)))
+    return tuple(dict.fromkeys((own, *(cut for height in heights for cut in cuts(height, tiny=False)))))
+
+
+def compile_all(layers: Sequence[Layer]) -> None:
+    """Compile what will be timed, in threads."""
+    with compiled_ahead(os.cpu_count() or 1):
+        for rows in ROWS:
+            for cut in candidates(layers[0].shape, rows):
+                layers[0].stages(rows, cut, STAGES[-1])
+
+
 def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     """Time our own tiling and, until the time is over, others."""
     shape = layers[0].shape
     own = tiling(rows * shape.top_k, shape.count)
     distinct, least = floor(layers, rows)
-    mine = micros(layers, rows, None)
+    upto = [micros(layers, rows, own, stage) for stage in STAGES]
+    mine = upto[-1]
+    parts = " ".join(f"{now - before:6.1f}" for before, now in pairwise((0.0, *upto)))
     best, took = own, mine
-    others = dict.fromkeys((*cuts(own.rows, tiny=False), *cuts(min(128, 2 * own.rows), tiny=False)))
-    for cut in others:
+    for cut in candidates(shape, rows):
         if time.monotonic() < until and (found := micros(layers, rows, cut)) < took:
             best, took = cut, found
     named = f"{best.rows}x{best.band}x{best.depth} w{best.warps} s{best.stages}"
     times = f"{least:8.1f} {mine:8.1f} {mine / least:5.2f} {took:8.1f} {took / least:5.2f}"
-    return f"{shape.name} {rows:5} {distinct:7.1f} {times} {named}"
+    return f"{shape.name} {rows:5} {distinct:7.1f} {times} {parts} {named}"
 
 
 def main() -> int:
     """Returns 1 where a bit differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=100.0, help="when other tilings are no longer tried")
-    until = time.monotonic() + parser.parse_args().seconds
+    parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=["30B-A3B", "35B-A3B"])
+    asked = parser.parse_args()
+    until = time.monotonic() + asked.seconds
     device, dtype = ("cpu", torch.float32) if INTERPRETED else ("cuda", torch.bfloat16)
     most, counts = (14, (1, 7)) if INTERPRETED else (max(ROWS), (1, 2, 8, 16, 17, 64, 65, 256))
     differ, table = 0, list[str]()
     if not INTERPRETED:
         keep_order()
-    shapes = TINY if INTERPRETED else SHAPES
+    shapes = TINY if INTERPRETED else tuple(shape for shape in SHAPES if shape.name in asked.shapes)
     with torch.inference_mode():
         for number, shape in enumerate(shapes):
             layers = [Layer(shape, most, device, dtype, seed) for seed in range(1 if INTERPRETED else COPIES)]
@@ -198,12 +254,18 @@ def main() -> int:
                 if count:
                     print(f"{shape.name}: {count} rows differ: {name}", flush=True)
             print(f"{shape.name}: {len(checks)} checks of bits, {sum(c for _, c in checks)} rows differ", flush=True)
+            if not INTERPRETED:
+                compile_all(layers)
             now = time.monotonic()
             share = now + max(0.0, until - now) / (len(shapes) - number)
             table += [] if INTERPRETED else [row_of_table(layers, rows, share) for rows in ROWS]
             del layers
     if table:
-        print("model    rows experts  floor_us   ours_us ratio  best_us ratio tiling (rows x band x depth)")
+        print(
+            "model    rows experts  floor_us   ours_us ratio  best_us ratio  "
+            + "  ".join(f"{stage:>5}" for stage in STAGES)
+            + "  tiling (rows x band x depth)"
+        )
         print("\n".join(table))
     return int(differ > 0)
 

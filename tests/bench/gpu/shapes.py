@@ -1,6 +1,7 @@
 """Shapes, acceptance profiles and bandwidth of the GPU benchmark."""
 
 from dataclasses import replace
+from typing import Any
 
 from tests.support.tiny_checkpoints import TinyShape
 
@@ -43,6 +44,20 @@ DELTA_4B = {
 }
 DELTA_27B = DELTA_4B | {"linear_num_value_heads": 48}
 """Keys of a hybrid's config.json that its shape has no place for."""
+QWEN3_30B_A3B = replace(QWEN3_4B, hidden=2048, inner=6144, layers=48, kv_heads=4, tied=False, taps=(1, 12, 23, 34, 45))
+EXPERTS_30B = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True}
+QWEN3_5_35B_A3B = replace(
+    QWEN3_5_4B, hidden=2048, inner=512, layers=40, kv_heads=2, tied=False, taps=(1, 10, 19, 28, 37)
+)
+EXPERTS_35B = DELTA_4B | {
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512
+}  # fmt: skip
+FEW_LAYERS = {"draft_layers": 2, "taps": (1, 3, 5)}
+MIXTURES: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
+    "30b-a3b": (replace(QWEN3_30B_A3B, layers=6, **FEW_LAYERS), "qwen3_moe", EXPERTS_30B),
+    "35b-a3b": (replace(QWEN3_5_35B_A3B, layers=8, **FEW_LAYERS), "qwen3_5_moe_text", EXPERTS_35B),
+}
+"""Shape, family and keys of config.json of mixtures of experts, with few of their layers."""
 SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}
 
 VLLM = {

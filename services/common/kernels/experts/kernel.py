@@ -50,19 +50,54 @@ def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renor
     return Routes(ids_TK, weights_TK, count)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
+
+    order_P: Tensor
+    tiles_3N: Tensor
+    count_1: Tensor
+    top_k: int
+    cut: Tiling
+
+
 def multiply_experts(
     normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None
 ) -> Tensor:
     """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
-    x_TD, pairs = normed.rows_TD.contiguous(), routes.ids_TK.numel()
-    hidden, inner = stack.down_EDF.shape[1:]
-    cut = cut or tiling(pairs, routes.count)
-    places = _sorted(routes, cut)
-    inner_PI = x_TD.new_empty((pairs, inner))
-    _multiply(x_TD, stack.gate_up_EFD, routes, places, cut, inner_PI, normed.squares_T, eps)
-    parts_PD = x_TD.new_empty((pairs, hidden))
-    _multiply(inner_PI, stack.down_EDF, routes, places, cut, parts_PD)
-    return parts_PD.view(*routes.ids_TK.shape, hidden)
+    places = sort(routes, cut or tiling(routes.ids_TK.numel(), routes.count))
+    parts_PD = multiply_down(multiply_gated(normed, stack, places, eps), stack, places)
+    return parts_PD.view(*routes.ids_TK.shape, -1)
+
+
+def sort(routes: Routes, cut: Tiling) -> Places:
+    """Give pairs of row and rank places by expert, and cut those of an expert into tiles."""
+    ids_P = routes.ids_TK.flatten()
+    pairs = len(ids_P)
+    most = most_tiles(pairs, routes.count, cut)
+    order_P, tiles_3N, count_1 = torch.empty_like(ids_P), ids_P.new_empty((3, most)), ids_P.new_empty(1)
+    sort_kernel[(routes.count,)](
+        ids_P, order_P, tiles_3N, count_1, pairs, most, COUNT=routes.count,
+        COUNT_PAD=triton.next_power_of_2(routes.count + 1),
+        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
+        **LAUNCH,
+    )  # fmt: skip
+    return Places(order_P, tiles_3N, count_1, routes.ids_TK.shape[1], cut)
+
+
+def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, eps: float) -> Tensor:
+    """Return SwiGLU of gate and up [P, I] of each place's row."""
+    x_TD = normed.rows_TD.contiguous()
+    inner_PI = x_TD.new_empty((len(places.order_P), stack.down_EDF.shape[2]))
+    _multiply(x_TD, stack.gate_up_EFD, places, inner_PI, normed.squares_T, eps)
+    return inner_PI
+
+
+def multiply_down(inner_PI: Tensor, stack: ExpertStack, places: Places) -> Tensor:
+    """Return places times their expert's last product [P, D], by row and rank."""
+    parts_PD = inner_PI.new_empty((len(inner_PI), stack.down_EDF.shape[1]))
+    _multiply(inner_PI, stack.down_EDF, places, parts_PD)
+    return parts_PD
 
 
 def combine(
@@ -91,41 +126,17 @@ def combine(
     return Normed(scaled_TD, squares_T), stream_TD
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
-
-    order_P: Tensor
-    tiles_3N: Tensor
-    count_1: Tensor
-
-
-def _sorted(routes: Routes, cut: Tiling) -> _Places:
-    ids_P = routes.ids_TK.flatten()
-    pairs = len(ids_P)
-    most = most_tiles(pairs, routes.count, cut)
-    places = _Places(torch.empty_like(ids_P), ids_P.new_empty((3, most)), ids_P.new_empty(1))
-    sort_kernel[(routes.count,)](
-        ids_P, places.order_P, places.tiles_3N, places.count_1, pairs, most, COUNT=routes.count,
-        COUNT_PAD=triton.next_power_of_2(routes.count + 1),
-        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
-        **LAUNCH,
-    )  # fmt: skip
-    return places
-
-
 def _multiply(
-    x: Tensor, weight_EFD: Tensor, routes: Routes, places: _Places, cut: Tiling, out_PF: Tensor,
-    squares_T: Tensor | None = None, eps: float = 0.0,
-) -> None:  # fmt: skip
+    x: Tensor, weight_EFD: Tensor, places: Places, out_PF: Tensor, squares_T: Tensor | None = None, eps: float = 0.0
+) -> None:
     """Multiply rows [T, D] as the gate and what it gates, or places [P, I] as the product behind them."""
-    (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
+    (_, lines, depth), outputs, cut = weight_EFD.shape, out_PF.shape[1], places.cut
     gated, tiles = lines != outputs, places.tiles_3N.shape[1]
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, places.order_P, places.tiles_3N, places.count_1, squares_T, out_PF,
-        outputs, depth, tiles, 1.0 / depth, eps, TOP_K=routes.ids_TK.shape[1], ROWS=cut.rows, BAND=cut.band,
+        outputs, depth, tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=cut.rows, BAND=cut.band,
         DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

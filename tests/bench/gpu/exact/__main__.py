@@ -13,7 +13,7 @@ from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
 from tests.bench.gpu.exact.rounds import round_rows
-from tests.bench.gpu.shapes import SHAPES
+from tests.bench.gpu.shapes import MIXTURES, SHAPES
 
 RESULTS = "tests/bench/results"
 
@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="of rounds: fewer of them")
     parser.add_argument("--activations", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
+    parser.add_argument("--experts", choices=sorted(MIXTURES), default="", help="of rounds: few layers of a mixture")
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -57,8 +58,15 @@ def _cost(chosen: argparse.Namespace) -> int:
 def _rounds(chosen: argparse.Namespace) -> int:
     eight = {"activations": chosen.activations, "kv_dtype": chosen.kv_dtype}
     name = "".join(f"_{one}_{kind}" for one, kind in eight.items() if kind != "auto")
-    rows = round_rows(chosen.tiny, chosen.exact, chosen.short, "" if chosen.tiny else chosen.shape, *eight.values())
-    return conclude(f"rounds{name}", chosen.shape, rows, chosen.save)
+    rows = round_rows(
+        chosen.tiny,
+        chosen.exact,
+        chosen.short,
+        "" if chosen.tiny else chosen.shape,
+        *eight.values(),
+        chosen.experts,
+    )
+    return conclude(f"rounds{name}", chosen.experts or chosen.shape, rows, chosen.save)
 
 
 def _pair(chosen: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_of
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
-from tests.bench.gpu.shapes import SHAPES
+from tests.bench.gpu.shapes import MIXTURES, SHAPES
 
 FLAGS = ("hit", "preemption", "ahead")
 
@@ -232,12 +232,22 @@ def round_rows(
     shape: str = "",
     activations: str = "auto",
     kv_dtype: str = "auto",
+    experts: str = "",
 ) -> Iterator[Row]:
     """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
     plan = TINY if tiny else SHORT if short else FULL
     rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype)
     plan = replace(plan, rig=replace(rig, shape=SHAPES[shape]) if shape else rig)
+    if experts:
+        plan = of_experts(plan, experts, tiny)
     yield from plan_rows(plan, plan.cells, exact)
+
+
+def of_experts(plan: Plan, name: str, tiny: bool) -> Plan:
+    """The same with a mixture of experts; a tiny one has its family alone."""
+    shape, family, changes = MIXTURES[name]
+    own = (plan.rig.shape, {}) if tiny else (shape, changes)
+    return replace(plan, rig=replace(plan.rig, shape=own[0], family=family, changes=own[1]))
 
 
 def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
@@ -247,6 +257,7 @@ def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         worker = build(plan.rig, Path(folder), exact)
         _tell(f"started in {time.perf_counter() - start:.0f} s, {worker.budget.blocks} blocks")
+        before = worker.runner.graphs()
         comparison = Comparison(worker, plan)
         _tell(f"texts of plain rounds after {time.perf_counter() - start:.0f} s")
         alone = Cell(1, 1, plan.chunks[-1]), min(ALONE, plan.most)
@@ -254,10 +265,13 @@ def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
             texts.append(comparison.cell(cell, count))
             yield texts[-1]
         yield from comparison.kv_rows()
-        exactness = worker.exactness
+        exactness, after = worker.exactness, worker.runner.graphs()
         worker.close()
+    captured = after.captures + after.recaptures - before.captures - before.recaptures
     tokens, seconds = sum(row["tokens"] for row in texts), round(time.perf_counter() - start, 1)
-    yield exact_row("all texts", *_sums(texts), tokens=tokens, seconds=seconds, shapes=exactness.counts)
+    yield exact_row(
+        "all texts", *_sums(texts), tokens=tokens, seconds=seconds, shapes=exactness.counts, captured=captured
+    )
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int]:
