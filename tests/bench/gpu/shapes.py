@@ -52,10 +52,9 @@ QWEN3_5_35B_A3B = replace(
 EXPERTS_35B = DELTA_4B | {
     "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512
 }  # fmt: skip
-FEW_LAYERS = {"draft_layers": 2, "taps": (1, 3, 5)}
 MIXTURES: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
-    "30b-a3b": (replace(QWEN3_30B_A3B, layers=6, **FEW_LAYERS), "qwen3_moe", EXPERTS_30B),
-    "35b-a3b": (replace(QWEN3_5_35B_A3B, layers=8, **FEW_LAYERS), "qwen3_5_moe_text", EXPERTS_35B),
+    "30b-a3b": (replace(QWEN3_30B_A3B, layers=6, draft_layers=2, taps=(1, 3, 5)), "qwen3_moe", EXPERTS_30B),
+    "35b-a3b": (replace(QWEN3_5_35B_A3B, layers=8, draft_layers=2, taps=(1, 3, 5)), "qwen3_5_moe_text", EXPERTS_35B),
 }
 """Shape, family and keys of config.json of mixtures of experts, with few of their layers."""
 SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}

@@ -63,8 +63,9 @@ def _rounds(chosen: argparse.Namespace) -> int:
         chosen.exact,
         chosen.short,
         "" if chosen.tiny else chosen.shape,
-        *eight.values(),
-        chosen.experts,
+        activations=chosen.activations,
+        kv_dtype=chosen.kv_dtype,
+        experts=chosen.experts,
     )
     return conclude(f"rounds{name}", chosen.experts or chosen.shape, rows, chosen.save)
 

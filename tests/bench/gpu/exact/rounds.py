@@ -23,6 +23,7 @@ from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_o
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
 from tests.bench.gpu.shapes import MIXTURES, SHAPES
+from tests.gpu.memory import used_bytes
 
 FLAGS = ("hit", "preemption", "ahead")
 
@@ -265,13 +266,20 @@ def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
             texts.append(comparison.cell(cell, count))
             yield texts[-1]
         yield from comparison.kv_rows()
+        memory = _memory(worker) if plan.rig.device == "cuda" else {}
         exactness, after = worker.exactness, worker.runner.graphs()
         worker.close()
     captured = after.captures + after.recaptures - before.captures - before.recaptures
     tokens, seconds = sum(row["tokens"] for row in texts), round(time.perf_counter() - start, 1)
     yield exact_row(
-        "all texts", *_sums(texts), tokens=tokens, seconds=seconds, shapes=exactness.counts, captured=captured
+        "all texts", *_sums(texts), tokens=tokens, seconds=seconds, shapes=exactness.counts, captured=captured, **memory
     )
+
+
+def _memory(worker: Worker) -> dict[str, int]:
+    """Bytes of the GPU that are in use, by this process alone, beside those that its part of the plan says."""
+    budget = worker.budget
+    return {"planned": budget.total_bytes - budget.terms.fixed.get("drafter", 0), "held": used_bytes()}
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int]:
