@@ -20,6 +20,17 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     *(
         (
+            program.route_few_kernel,
+            {
+                "COUNT": count, "COUNT_PAD": padded, "TOP_K": 8, "TOP_PAD": 8, "RENORM": True, "ROWS": rows,
+                "PDL": True, **more,
+            },
+            _WORDS | _GATES,
+        )
+        for count, padded, rows, more in ((128, 128, 2, {"live_ptr": None}), (512, 512, 16, {}))
+    ),
+    *(
+        (
             program.sort_kernel,
             {"COUNT": count, "COUNT_PAD": padded, "CHUNK": chunk, "ROWS": 16, "PDL": True},
             _WORDS,

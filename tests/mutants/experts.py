@@ -18,10 +18,10 @@ EXPERTS = (
         f"{_KERNELS}test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list",
     ),
     Mutant(
-        "equal-gates-go-to-the-last-expert",
+        "experts-of-equal-gates-counted-from-the-end",
         PROGRAM,
-        "one = tl.min(tl.where(free & (rating == best), expert, COUNT_PAD), 0)",
-        "one = tl.max(tl.where(free & (rating == best), expert, -1), 0)",
+        "bits * 4294967296 + (2147483647 - expert)",
+        "bits * 4294967296 + (2147483647 - COUNT_PAD + expert)",
         f"{_KERNELS}test_rows_choose_as_the_reference",
     ),
     Mutant(

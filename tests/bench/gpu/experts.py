@@ -105,9 +105,9 @@ class Layer:
             elif stage == "sort":
                 places = sort(routes, cut)
             elif stage == "up":
-                made.append(multiply_gated(normed, self.stack, places, EPS))
+                made.append(multiply_gated(normed, self.stack, places, cut, EPS))
             elif stage == "down":
-                made.append(multiply_down(made[-1], self.stack, places))
+                made.append(multiply_down(made[-1], self.stack, places, cut))
             else:
                 stream_TD, sums_T = self.stream_TD[:count], self.sums_T[:count]
                 combine(made[-1].view(pairs), routes, None, None, stream_TD, self.norm_D, sums_T, EPS)

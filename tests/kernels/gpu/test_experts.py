@@ -1,10 +1,12 @@
 """A mixture of experts: the kernels against their reference, and a row's bits in any company."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.experts.kernel import ExpertStack, Routes, combine, multiply_experts, route
+from services.common.kernels.experts.kernel import FEW, ExpertStack, Routes, combine, multiply_experts, route, sort
 from services.common.kernels.experts.reference import combined, routed, taken
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.linear import Normed
@@ -39,8 +41,10 @@ def divided(normed: Normed) -> Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("count", "features"), [(6, 16), (130, 144)])
 @pytest.mark.parametrize("renorm", [False, True])
-def test_rows_choose_as_the_reference(dtype: torch.dtype, count: int, features: int, renorm: bool) -> None:
-    gates_TF = randn(5, features, dtype=dtype)
+@pytest.mark.parametrize("rows", [5, FEW + 1])
+def test_rows_choose_as_the_reference(dtype: torch.dtype, count: int, features: int, renorm: bool, rows: int) -> None:
+    """One program for all rows, and one for each."""
+    gates_TF = randn(rows, features, dtype=dtype)
     gates_TF[1, :count] = gates_TF[1, 0]
     gates_TF[2, 1:4] = 9.0
     got = route(gates_TF, None, count, TOP_K, renorm)
@@ -48,6 +52,30 @@ def test_rows_choose_as_the_reference(dtype: torch.dtype, count: int, features: 
     assert got.ids_TK.tolist() == ids_TK.tolist()
     assert got.ids_TK[1].tolist() == [0, 1, 2]
     close(got.weights_TK, weights_TK)
+
+
+@pytest.mark.parametrize("count", [COUNT, 130])
+@pytest.mark.parametrize("renorm", [False, True])
+def test_few_rows_choose_with_the_same_bits_as_many(count: int, renorm: bool) -> None:
+    gates_TF = randn(40, 144)
+    many = route(gates_TF, None, count, TOP_K, renorm)
+    for first, rows in ((0, 1), (1, 2), (3, FEW), (20, 7)):
+        few = route(gates_TF[first : first + rows], None, count, TOP_K, renorm)
+        assert torch.equal(few.ids_TK, many.ids_TK[first : first + rows])
+        assert torch.equal(few.weights_TK, many.weights_TK[first : first + rows])
+
+
+@pytest.mark.parametrize("rows", [1, 3, FEW])
+def test_few_rows_have_the_places_that_sorting_gives(rows: int) -> None:
+    """Some of them are padding."""
+    live_T = torch.arange(rows, device=DEVICE) % 3 != 1
+    routes = route(randn(rows, 16, seed=9), live_T, COUNT, TOP_K, renorm=True)
+    few, sorted_ = sort(routes, SMALL), sort(replace(routes, places=None), SMALL)
+    assert routes.places is few and sorted_ is not few
+    tiles, pairs = int(few.count_1), int(live_T.sum()) * TOP_K
+    assert tiles == int(sorted_.count_1) == len(routes.ids_TK[live_T].unique())
+    assert few.tiles_3N[:, :tiles].tolist() == sorted_.tiles_3N[:, :tiles].tolist()
+    assert few.order_P[:pairs].tolist() == sorted_.order_P[:pairs].tolist()
 
 
 def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list() -> None:

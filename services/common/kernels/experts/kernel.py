@@ -10,13 +10,21 @@ import torch
 import triton
 from torch import Tensor
 
-from services.common.kernels.experts.program import combine_kernel, expert_kernel, route_kernel, sort_kernel
+from services.common.kernels.experts.program import (
+    combine_kernel,
+    expert_kernel,
+    route_few_kernel,
+    route_kernel,
+    sort_kernel,
+)
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 
 _LARGEST_CHUNK = 1024
 """Pairs of row and rank that a program sorts at a time."""
+FEW = 16
+"""Rows that one program routes and places: as many as the lowest tile has."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +36,26 @@ class ExpertStack:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
+
+    order_P: Tensor
+    tiles_3N: Tensor
+    count_1: Tensor
+    top_k: int
+
+
+@dataclass(frozen=True)
 class Routes:
-    """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none."""
+    """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none.
+
+    Few rows have places already, in tiles of any height.
+    """
 
     ids_TK: Tensor
     weights_TK: Tensor
     count: int
+    places: Places | None = None
 
 
 def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renorm: bool) -> Routes:
@@ -42,61 +64,67 @@ def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renor
     ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
     weights_TK = torch.empty((rows, top_k), dtype=torch.float32, device=gates_TF.device)
     assert gates_TF.stride(1) == 1, "gates of a row lie side by side"
-    route_kernel[(rows,)](
-        gates_TF, live_T, ids_TK, weights_TK, gates_TF.stride(0), COUNT=count,
-        COUNT_PAD=triton.next_power_of_2(count), TOP_K=top_k, TOP_PAD=triton.next_power_of_2(top_k), RENORM=renorm,
-        PDL=PDL, num_warps=1 if count <= 256 else 4, **LAUNCH,
+    how = {
+        "COUNT": count, "COUNT_PAD": triton.next_power_of_2(count), "TOP_K": top_k,
+        "TOP_PAD": triton.next_power_of_2(top_k), "RENORM": renorm, "PDL": PDL,
+    }  # fmt: skip
+    if rows > FEW:
+        route_kernel[(rows,)](
+            gates_TF, live_T, ids_TK, weights_TK, gates_TF.stride(0), **how, num_warps=1 if count <= 256 else 4,
+            **LAUNCH,
+        )  # fmt: skip
+        return Routes(ids_TK, weights_TK, count)
+    places = _unwritten(ids_TK, min(count, rows * top_k))
+    route_few_kernel[(1,)](
+        gates_TF, live_T, ids_TK, weights_TK, places.order_P, places.tiles_3N, places.count_1, rows,
+        places.tiles_3N.shape[1], gates_TF.stride(0), **how, ROWS=max(2, triton.next_power_of_2(rows)),
+        num_warps=1 if rows == 1 else 4, **LAUNCH,
     )  # fmt: skip
-    return Routes(ids_TK, weights_TK, count)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
-
-    order_P: Tensor
-    tiles_3N: Tensor
-    count_1: Tensor
-    top_k: int
-    cut: Tiling
+    return Routes(ids_TK, weights_TK, count, places)
 
 
 def multiply_experts(
     normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None
 ) -> Tensor:
     """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
-    places = sort(routes, cut or tiling(routes.ids_TK.numel(), routes.count))
-    parts_PD = multiply_down(multiply_gated(normed, stack, places, eps), stack, places)
+    cut = cut or tiling(routes.ids_TK.numel(), routes.count)
+    places = sort(routes, cut)
+    parts_PD = multiply_down(multiply_gated(normed, stack, places, cut, eps), stack, places, cut)
     return parts_PD.view(*routes.ids_TK.shape, -1)
 
 
 def sort(routes: Routes, cut: Tiling) -> Places:
     """Give pairs of row and rank places by expert, and cut those of an expert into tiles."""
+    if routes.places is not None:
+        return routes.places
     ids_P = routes.ids_TK.flatten()
     pairs = len(ids_P)
-    most = most_tiles(pairs, routes.count, cut)
-    order_P, tiles_3N, count_1 = torch.empty_like(ids_P), ids_P.new_empty((3, most)), ids_P.new_empty(1)
+    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut))
     sort_kernel[(routes.count,)](
-        ids_P, order_P, tiles_3N, count_1, pairs, most, COUNT=routes.count,
+        ids_P, places.order_P, places.tiles_3N, places.count_1, pairs, places.tiles_3N.shape[1], COUNT=routes.count,
         COUNT_PAD=triton.next_power_of_2(routes.count + 1),
         CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
         **LAUNCH,
     )  # fmt: skip
-    return Places(order_P, tiles_3N, count_1, routes.ids_TK.shape[1], cut)
+    return places
 
 
-def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, eps: float) -> Tensor:
+def _unwritten(ids_TK: Tensor, tiles: int) -> Places:
+    return Places(ids_TK.new_empty(ids_TK.numel()), ids_TK.new_empty((3, tiles)), ids_TK.new_empty(1), ids_TK.shape[1])
+
+
+def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float) -> Tensor:
     """Return SwiGLU of gate and up [P, I] of each place's row."""
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((len(places.order_P), stack.down_EDF.shape[2]))
-    _multiply(x_TD, stack.gate_up_EFD, places, inner_PI, normed.squares_T, eps)
+    _multiply(x_TD, stack.gate_up_EFD, places, cut, inner_PI, normed.squares_T, eps)
     return inner_PI
 
 
-def multiply_down(inner_PI: Tensor, stack: ExpertStack, places: Places) -> Tensor:
+def multiply_down(inner_PI: Tensor, stack: ExpertStack, places: Places, cut: Tiling) -> Tensor:
     """Return places times their expert's last product [P, D], by row and rank."""
     parts_PD = inner_PI.new_empty((len(inner_PI), stack.down_EDF.shape[1]))
-    _multiply(inner_PI, stack.down_EDF, places, parts_PD)
+    _multiply(inner_PI, stack.down_EDF, places, cut, parts_PD)
     return parts_PD
 
 
@@ -127,10 +155,11 @@ def combine(
 
 
 def _multiply(
-    x: Tensor, weight_EFD: Tensor, places: Places, out_PF: Tensor, squares_T: Tensor | None = None, eps: float = 0.0
-) -> None:
+    x: Tensor, weight_EFD: Tensor, places: Places, cut: Tiling, out_PF: Tensor, squares_T: Tensor | None = None,
+    eps: float = 0.0,
+) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [P, I] as the product behind them."""
-    (_, lines, depth), outputs, cut = weight_EFD.shape, out_PF.shape[1], places.cut
+    (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
     gated, tiles = lines != outputs, places.tiles_3N.shape[1]
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     band_outputs = cut.band // 2 if gated else cut.band

@@ -15,6 +15,38 @@ from services.common.kernels.sums import root_scale, squares
 
 
 @triton.jit
+def best_experts(
+    logit_RE, inside, expert, rank,
+    ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
+):  # fmt: skip
+    """Return of each row its experts by rank, their weights, the rank of each expert, and which experts are taken.
+
+    The sum of the powers is one of whole numbers, and ranks follow from one number for each expert, so the bits are
+    those of a row alone. A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
+    """
+    power = tl.exp(logit_RE - tl.max(logit_RE, 1, keep_dims=True))
+    total = tl.sum((power * 1099511627776.0 + 0.5).to(tl.int64), 1, keep_dims=True)
+    share = power / (total.to(tl.float32) * 9.094947017729282e-13)
+    there = share == share
+    bits = tl.where(there, share, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
+    # The highest share first; of equal ones the lowest number.
+    key = tl.where(inside, bits * 4294967296 + (2147483647 - expert), -1)
+    chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
+    ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
+    for place in tl.static_range(TOP_K):
+        best = tl.max(key, 1, keep_dims=True)
+        one = 2147483647 - (best & 4294967295).to(tl.int32)
+        weight = (best >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
+        ranks, key = tl.where(expert == one, place, ranks), tl.where(expert == one, -1, key)
+        sum_R1 += weight
+    if RENORM:
+        weights = weights / sum_R1
+    odd = tl.max((inside & (there == 0)).to(tl.int32), 1, keep_dims=True)
+    return chosen, tl.where(odd != 0, float("nan"), weights), ranks, inside & (key == -1)
+
+
+@triton.jit
 def route_kernel(
     gates_ptr, live_ptr, ids_ptr, weights_ptr, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
@@ -23,28 +55,48 @@ def route_kernel(
     """Choose a row's experts, the lowest of equal ones first; a row that is padding gets the number COUNT, for none."""
     allow_next(PDL)
     await_previous(PDL)
-    row, expert, rank = tl.program_id(0), tl.arange(0, COUNT_PAD), tl.arange(0, TOP_PAD)
+    row, expert, rank = tl.program_id(0), tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
     inside = expert < COUNT
-    logit = tl.load(gates_ptr + row.to(tl.int64) * stride + expert, mask=inside, other=float("-inf")).to(tl.float32)
-    power = tl.exp(logit - tl.max(logit, 0))
-    share = power / tl.sum(power, 0)
-    # A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
-    rating = tl.where(share == share, share, -1.0)
-    free = inside
-    chosen, weights, total = tl.full((TOP_PAD,), COUNT, tl.int32), tl.zeros((TOP_PAD,), tl.float32), 0.0
-    for place in tl.static_range(TOP_K):
-        best = tl.max(tl.where(free, rating, -2.0), 0)
-        one = tl.min(tl.where(free & (rating == best), expert, COUNT_PAD), 0)
-        weight = tl.sum(tl.where(expert == one, share, 0.0), 0)
-        chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
-        free, total = free & (expert != one), total + weight
-    if RENORM:
-        weights = weights / total
+    gates_at = gates_ptr + row.to(tl.int64) * stride + expert
+    logit = tl.load(gates_at, mask=inside, other=float("-inf")).to(tl.float32)
+    chosen, weights, _, _ = best_experts(logit, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM)
     if live_ptr is not None:
         chosen = tl.where(tl.load(live_ptr + row) != 0, chosen, COUNT)
     at = row * TOP_K + rank
     tl.store(ids_ptr + at, chosen, mask=rank < TOP_K)
     tl.store(weights_ptr + at, weights, mask=rank < TOP_K)
+
+
+@triton.jit
+def route_few_kernel(
+    gates_ptr, live_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, rows, most_tiles, stride,
+    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
+    ROWS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Choose as `route_kernel` and place as `sort_kernel` in one program: no expert has more rows than a tile."""
+    allow_next(PDL)
+    await_previous(PDL)
+    row, expert, rank = tl.arange(0, ROWS)[:, None], tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
+    inside, live = expert < COUNT, row < rows
+    logit = tl.load(gates_ptr + row * stride + expert, mask=inside & live, other=0.0).to(tl.float32)
+    logit = tl.where(inside, logit, float("-inf"))
+    chosen, weights, ranks, taken = best_experts(logit, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM)
+    if live_ptr is not None:
+        live = live & (tl.load(live_ptr + row, mask=live, other=0) != 0)
+    chosen, taken = tl.where(live, chosen, COUNT), (taken & live).to(tl.int32)
+    at, asked = row * TOP_K + rank, (row < rows) & (rank < TOP_K)
+    tl.store(ids_ptr + at, chosen, mask=asked)
+    tl.store(weights_ptr + at, weights, mask=asked)
+    counts = tl.sum(taken, 0)
+    used = (counts > 0).to(tl.int32)
+    first, tile = tl.cumsum(counts, 0) - counts, tl.cumsum(used, 0) - 1
+    place = first[None, :] + tl.cumsum(taken, 0) - 1
+    tl.store(order_ptr + place, row * TOP_K + ranks, mask=taken != 0)
+    one = tl.arange(0, COUNT_PAD)
+    tl.store(tiles_ptr + tile, one, mask=used != 0)
+    tl.store(tiles_ptr + most_tiles + tile, first, mask=used != 0)
+    tl.store(tiles_ptr + 2 * most_tiles + tile, first + counts, mask=used != 0)
+    tl.store(count_ptr, tl.sum(used, 0))
 
 
 @triton.jit
