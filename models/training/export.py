@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -89,9 +89,10 @@ def generation_config(shape: Shape) -> dict[str, object]:
     return {"eos_token_id": shape.eos_token_id, "pad_token_id": shape.eos_token_id, "do_sample": False}
 
 
-def write_manifest(folder: Path) -> None:
-    """List every other file of the folder in the format of sha256sum."""
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != MANIFEST)
+def write_manifest(folder: Path, unlisted: Collection[str] = ()) -> None:
+    """List every other file of the folder in the format of sha256sum, but those `unlisted`, which change."""
+    own = {MANIFEST, *unlisted}
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name not in own)
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / MANIFEST).write_text("".join(lines))
 

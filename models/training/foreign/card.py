@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from models.training.foreign.heldout import Line
-
-CARD, NUMBERS = "card.md", "card.json"
+from models.training.foreign.publish import CARD, NUMBERS
 
 
 @dataclass

@@ -19,7 +19,7 @@ from models.training.foreign.learning import Learner, LearningOptions, Reader, l
 from models.training.foreign.packing import Pattern, pack
 from models.training.foreign.publish import publish, shape_for
 from models.training.foreign.replay import Answer
-from models.training.settings import MODELS
+from models.training.settings import MODELS, Shape
 from services.common.model.files.checkpoint import resolve_folder
 
 HELD_OUT = MODELS / "smollm2-dflash" / "heldout_prompts.json"
@@ -62,19 +62,23 @@ def main(arguments: list[str]) -> None:
 def _learner(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace, compiled: bool) -> Reader:
     if options.kind == EAGLE3:
         return _chain_learner(target, options, compiled)
-    mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
-    shape = shape_for(target, options.layers, options.block_size, mask, options.taps)
-    if options.start:
-        _, known = form_of(options.start, target)
-        same = known.mask_token_id, known.target_layer_ids, known.block_size
-        mask, taps, size = same
-        shape = replace(shape, mask_token_id=mask, target_layer_ids=taps, block_size=size)
+    shape = _shape(target, chat, options)
     sizes = tuple((min(size, shape.block_size), count) for size, count in options.blocks)
     how = replace(_how(options, compiled), pattern=Pattern(sizes), pairs_from=options.pairs_from)
     learner = Learner(target, shape, how, Form(options.kind, options.rank))
     if options.start:
         begin(learner, options.start)
     return learner
+
+
+def _shape(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace) -> Shape:
+    """Return the shape to train; a drafter to start from has its own mask, taps and block."""
+    if not options.start:
+        mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
+        return shape_for(target, options.layers, options.block_size, mask, options.taps)
+    _, known = form_of(options.start, target)
+    shape = shape_for(target, options.layers, known.block_size, known.mask_token_id)
+    return replace(shape, target_layer_ids=known.target_layer_ids)
 
 
 def _chain_learner(target: FrozenTarget, options: argparse.Namespace, compiled: bool) -> ChainLearner:
@@ -104,7 +108,9 @@ class Run:
     ) -> None:
         self._learner, self._chat, self._answers, self._options = learner, chat, answers, options
         self._started = started
-        self.card = Card({"kind": options.kind, "target": options.target, "starts from": options.start or "nothing"})
+        self.card = Card(
+            {"kind": options.kind, "target": options.target, "starts from": str(options.start or "nothing")}
+        )
 
     def train(self) -> None:
         """Write the text, learn, measure."""

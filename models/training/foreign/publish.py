@@ -17,6 +17,8 @@ from services.common.model.drafters.reading import default_layer_ids
 from services.common.model.spec import Beside
 
 SHARD = "14MB"
+CARD, NUMBERS = "card.md", "card.json"
+"""Pages of a run, which are written when nothing else changes too."""
 
 
 def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id: int, taps: int | None = None) -> Shape:
@@ -53,7 +55,7 @@ def publish(drafter: Trained, folder: Path, sizes: Sequence[int] = ()) -> None:
     save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
     config = drafter.config(sizes)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    write_manifest(folder)
+    write_manifest(folder, (CARD, NUMBERS))
 
 
 def published(folder: Path) -> dict[str, Tensor]:

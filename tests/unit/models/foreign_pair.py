@@ -29,10 +29,10 @@ SIZES: dict[str, object] = {
 }  # fmt: skip
 
 
-def target_folder(path: Path, kind: str) -> Path:
+def target_folder(path: Path, kind: str, vocab: int = VOCAB) -> Path:
     """Return a folder with a model of a family."""
     path.mkdir()
-    (path / "config.json").write_text(json.dumps({**SIZES, **CONFIGS[kind]}))
+    (path / "config.json").write_text(json.dumps({**SIZES, **CONFIGS[kind], "vocab_size": vocab}))
     _, spec = open_family(path)
     draw = torch.Generator().manual_seed(3)
     tensors = {
