@@ -30,6 +30,7 @@ from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.settings import PAUSE_S, SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
+from tests.lossless.loaded import loaded
 
 GENERATION = 7
 
@@ -117,7 +118,7 @@ class Rig:
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
     ) -> None:
         self.settings = settings
-        self.model: Target = load_target(target, dtype=settings.dtype, device="cpu", whole=settings.whole)
+        self.model: Target = loaded(load_target, target, dtype=settings.dtype, whole=settings.whole)
         self.context: DraftContext = NoContext() if drafter is None else open_context(drafter, self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,

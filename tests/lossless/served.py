@@ -14,6 +14,7 @@ from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.target.core.plan import Plan
+from tests.lossless.loaded import loaded
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
 
@@ -37,7 +38,9 @@ def dflash(drafter: Path) -> ProposerFactory:
     """The DFlash drafter of a folder, in the data type of the rig's target."""
 
     def build(rig: Rig) -> Proposer:
-        return Served(rig, CheckpointProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype))
+        return Served(
+            rig, CheckpointProposer(loaded(load_block, drafter, dtype=rig.settings.dtype), rig.settings.dtype)
+        )
 
     return build
 
@@ -46,7 +49,7 @@ def chained(drafter: Path) -> ProposerFactory:
     """The drafter of a folder that makes chains, in the data type of the rig's target."""
 
     def build(rig: Rig) -> Proposer:
-        return Served(rig, ChainProposer(load_chain(drafter, dtype=rig.settings.dtype)))
+        return Served(rig, ChainProposer(loaded(load_chain, drafter, dtype=rig.settings.dtype)))
 
     return build
 
