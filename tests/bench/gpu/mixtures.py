@@ -1,0 +1,178 @@
+"""python -m tests.bench.gpu.mixtures: texts of a served mixture of experts, drafted and plain, alone and together.
+
+A pair with few layers of a published shape, random weights and a router that spreads runs as two processes, once with a
+drafter that is a checkpoint and once with one that looks suffixes up. Each text is asked for with drafts and without,
+and compared with the plain text of a request alone. Graphs captured after warm-up are counted, and the memory of the
+whole GPU stands beside the plan. The table is printed last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.bench.gpu.shapes import MIXTURES, TINY
+from tests.gpu.memory import used_bytes
+from tests.integration.pair import PairProcesses
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import write_configs
+
+READY_S = 240.0
+MEMORY = 40 << 30
+PROPOSERS = ("dflash", "ngram")
+TEMPERATURES = (0.0, 0.8)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Texts of one proposer at so many streams: how many differ from plain ones alone, and what came beside."""
+
+    model: str
+    proposer: str
+    streams: int
+    texts: int
+    differ: int
+    accepted: int
+    captured: int
+    tokens_per_s_plain: float
+    tokens_per_s: float
+    planned_gb: float
+    held_gb: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is asked."""
+
+    device: str
+    slots: int
+    widths: str
+    texts: int
+    tokens: int
+    streams: tuple[int, ...]
+
+
+FULL = Load("cuda", 32, "1,4,8", 32, 64, (1, 32))
+SMALL = Load("cpu", 4, "1,4", 4, 16, (1, 4))
+
+
+def served(name: str, proposer: str, load: Load, tiny: bool) -> Iterator[Line]:
+    """Yield a line for each number of streams, and print it."""
+    shape, family, changes = MIXTURES[name]
+    if tiny:
+        shape, changes = TINY, {}
+    used = used_bytes()
+    with tempfile.TemporaryDirectory(prefix="pl") as folder:
+        models = write_configs(Path(folder) / "models", shape, family, changes)
+        dtype = "bfloat16" if load.device == "cuda" else "float64"
+        both = ["--device", load.device, "--dtype", dtype, "--random-weights", "true"]
+        flags = [*both, "--slots", str(load.slots), "--widths", load.widths, "--context-limit", "512"]
+        flags += ["--memory-bytes", str(MEMORY)] if load.device == "cuda" else []
+        flags += ["--drafter-model", "none"] if proposer == "ngram" else []
+        drafts = both if proposer == "dflash" else ["--device", load.device, "--proposer", proposer]
+        pair = PairProcesses(Path(folder), models, flags, drafter_flags=drafts)
+        try:
+            pair.wait_ready(READY_S)
+            pair.until(lambda: pair.describe().attachment == "attached", "attachment", READY_S)
+            for line in asyncio.run(_lines(pair, name, proposer, load, shape.vocab, used)):
+                print(json.dumps(asdict(line)), file=sys.stderr, flush=True)
+                yield line
+        finally:
+            pair.stop()
+
+
+async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, vocab: int, used: int) -> list[Line]:
+    dice, lines = random.Random(7), list[Line]()
+    prompts = [[dice.randrange(2, vocab) for _ in range(dice.choice((9, 40, 130)))] for _ in range(load.texts)]
+    before = pair.describe()
+    async with SessionClient(pair.bound["grpc"]) as client:
+        alone, _, _ = await _told(client, prompts, load, 1, drafts=False)
+        for streams in load.streams:
+            plain, _, slow = await _told(client, prompts, load, streams, drafts=False)
+            told, accepted, fast = await _told(client, prompts, load, streams, drafts=True)
+            differ = sum(one != two or one != three for one, two, three in zip(alone, plain, told, strict=True))
+            after = pair.describe()
+            captured = sum(
+                getattr(after.graphs, kind) - getattr(before.graphs, kind)
+                for kind in ("captures", "recaptures", "reallocations")
+            )
+            planned, held = after.budget.total_bytes / 1e9, (used_bytes() - used) / 1e9
+            lines.append(
+                Line(
+                    name, proposer, streams, len(told), differ, accepted, captured, slow, fast, round(planned, 3),
+                    round(held, 3),
+                )
+            )  # fmt: skip
+    return lines
+
+
+async def _told(
+    client: SessionClient, prompts: Sequence[Sequence[int]], load: Load, streams: int, drafts: bool
+) -> tuple[list[list[int]], int, float]:
+    """Return the texts, how many drafts were accepted, and tokens a second of all together."""
+    room, writing = asyncio.Semaphore(streams), asyncio.Lock()
+    mark = f"{streams}-{drafts}-{time.monotonic_ns()}"
+
+    async def one(index: int) -> tuple[list[int], int]:
+        sampling = types.Sampling(temperature=TEMPERATURES[index % len(TEMPERATURES)], seed=index)
+        frame = start(
+            f"{mark}-{index}",
+            prompts[index],
+            load.tokens,
+            sampling=sampling,
+            speculation=types.Speculation(off=not drafts),
+            tenant_salt=f"{mark}-{index}".encode(),
+        )
+        async with room:
+            async with writing:
+                stream = await client.start(frame)
+            end = await stream.ended()
+        return stream.tokens, int(end.speculation.accepted)
+
+    began = time.perf_counter()
+    found = await asyncio.gather(*map(one, range(len(prompts))))
+    took = time.perf_counter() - began
+    return [text for text, _ in found], sum(count for _, count in found), round(len(prompts) * load.tokens / took, 1)
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Return the lines as a short table."""
+    head = "model    proposer  streams  texts  differ  accepted  captured  plain tok/s  drafted  planned GB  held GB"
+    return "\n".join(
+        [
+            head,
+            *(
+                f"{one.model:8} {one.proposer:8} {one.streams:8} {one.texts:6} {one.differ:7} {one.accepted:9} "
+                f"{one.captured:9} {one.tokens_per_s_plain:12} {one.tokens_per_s:8} {one.planned_gb:11} {one.held_gb:8}"
+                for one in lines
+            ),
+        ]
+    )
+
+
+def main() -> int:
+    """Returns 1 where a text differs, or a graph was captured late."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.mixtures", description=__doc__)
+    parser.add_argument("--model", nargs="+", choices=sorted(MIXTURES), default=["30b-a3b"])
+    parser.add_argument("--proposer", nargs="+", choices=PROPOSERS, default=PROPOSERS)
+    parser.add_argument("--tiny", action="store_true", help="a tiny pair on a CPU, whose times say nothing")
+    asked = parser.parse_args()
+    load = SMALL if asked.tiny else FULL
+    lines = [
+        line for name in asked.model for proposer in asked.proposer for line in served(name, proposer, load, asked.tiny)
+    ]
+    print(table(lines))
+    return int(any(line.differ or line.captured for line in lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
