@@ -5,7 +5,14 @@ from typing import Any
 from services.common.kernels.experts import program
 from services.common.kernels.experts.tiling import tiling
 
-_WORDS = {"ids_ptr": "*i32", "order_ptr": "*i32", "tiles_ptr": "*i32", "count_ptr": "*i32"}
+_WORDS = {
+    "at_ptr": "*i64",
+    "uses_ptr": "*i32",
+    "ids_ptr": "*i32",
+    "order_ptr": "*i32",
+    "tiles_ptr": "*i32",
+    "count_ptr": "*i32",
+}
 _GATES = {"gates_ptr": "*bf16", "live_ptr": "*i1"}
 _SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
 _CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
@@ -32,7 +39,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             program.sort_kernel,
-            {"COUNT": count, "COUNT_PAD": padded, "CHUNK": chunk, "ROWS": 16, "PDL": True},
+            {"COUNT": count, "COUNT_PAD": padded, "CHUNK": chunk, "ROWS": 16, "PDL": True, "uses_ptr": None},
             _WORDS,
         )
         for count, padded, chunk in ((128, 256, 16), (512, 1024, 1024))
@@ -42,7 +49,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.expert_kernel,
             {
                 "TOP_K": 8, "ROWS": cut.rows, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even, "GATED": gated,
-                "PDL": True, **({} if gated else {"squares_ptr": None}),
+                "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,
         )

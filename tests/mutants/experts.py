@@ -27,8 +27,8 @@ EXPERTS = (
     Mutant(
         "weights-of-another-expert",
         PROGRAM,
-        "weight_ptr += expert * outputs * depth",
-        "weight_ptr += expert // 2 * outputs * depth",
+        "weight_ptr += expert * (2 * outputs if GATED else outputs) * depth",
+        "weight_ptr += expert // 2 * (2 * outputs if GATED else outputs) * depth",
         f"{_KERNELS}test_parts_are_those_of_the_reference",
     ),
     Mutant(

@@ -88,6 +88,8 @@ class Experts:
     router's numbers are bounded by `cap`, by tanh, 0: not. Weights are then multiplied by `factor`, and by a number of
     each expert where they are `scaled`. `shared` are the columns of one more that every row takes, 0: none; where it is
     `shared_gated`, times the sigmoid of a product of its own. `gelu` is as `Dense`'s.
+
+    The device holds `resident` of the experts, 0: all; it reads the others in host memory.
     """
 
     count: int
@@ -101,6 +103,7 @@ class Experts:
     shared: int = 0
     shared_gated: bool = True
     gelu: bool = False
+    resident: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.dispatch import INTERPRETED, on_kernel
 from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.packed.launch import takes_codes
@@ -26,10 +26,12 @@ from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
 from services.common.model.states.rows import Rows
 from services.common.model.states.states import CodedStates, SequenceStates
+from services.common.model.weights.expert_memory import held
 from services.common.model.weights.weights import (
     ModelWeights,
     elements,
     keeps_packed,
+    mixtures,
     model_shapes,
     products,
     weight_bytes,
@@ -44,6 +46,7 @@ class Target:
 
     `products` are the shapes [outputs, depth] of the weights whose sums have an order on a GPU. `weight_bytes` is what
     all weights take, `widened_bytes` what a packed one takes beside for products of many rows; 0: none is packed.
+    `mixtures` are the experts of every layer that has them.
     """
 
     def __init__(self, spec: ModelSpec, weights: ModelWeights) -> None:
@@ -52,6 +55,7 @@ class Target:
         self.embed_VD, self.lm_head_VD = weights.embed_VD, weights.lm_head_VD
         self.products = products(weights)
         self.weight_bytes, self.widened_bytes = weight_bytes(weights), widened_bytes(weights)
+        self.mixtures = mixtures(weights)
         self._stack = target_stack(spec, weights.layers, weights.norm_D)
         self._head = None if on_kernel(self.lm_head_VD) else compiled(product(self.lm_head_VD))
         self._tables = rotation_tables(spec, spec.max_positions, self.dtype, self.device)
@@ -127,11 +131,13 @@ def load_target(
     random_weights: bool = False,
     whole: bool = False,
     codes: bool = False,
+    expert_bytes: int = 0,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
     With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. With `codes` kernels
-    may multiply by those of an FP8 file.
+    may multiply by those of an FP8 file. With `expert_bytes` a GPU holds experts of so many bytes, and reads the others
+    in host memory.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of a shape that is not supported there.
@@ -141,6 +147,10 @@ def load_target(
     if where.type == "cuda":
         refuse_without_kernels(spec, dtype)
         keep_order()
+    if expert_bytes:
+        if not (where.type == "cuda" or INTERPRETED):
+            raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
+        spec = held(spec, expert_bytes, dtype.itemsize)
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     if whole:
         checkpoint = _whole(spec, checkpoint)

@@ -29,10 +29,15 @@ FEW = 16
 
 @dataclass(frozen=True)
 class ExpertStack:
-    """The weights of all experts: gate and up [E, 2 I, D], the gate's lines first, and down [E, D, I]."""
+    """The weights of all experts: gate and up [E, 2 I, D], the gate's lines first, and down [E, D, I].
+
+    With `at_2E`, int64, an expert's products lie so many times eight numbers behind these tensors, in any memory that
+    the device reads.
+    """
 
     gate_up_EFD: Tensor
     down_EDF: Tensor
+    at_2E: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -49,16 +54,20 @@ class Places:
 class Routes:
     """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none.
 
-    Few rows have places already, in tiles of any height.
+    Few rows have places already, in tiles of any height. With `uses_E`, int32, whoever makes the places adds one for
+    each expert that has rows.
     """
 
     ids_TK: Tensor
     weights_TK: Tensor
     count: int
     places: Places | None = None
+    uses_E: Tensor | None = None
 
 
-def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renorm: bool) -> Routes:
+def route(
+    gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renorm: bool, uses_E: Tensor | None = None
+) -> Routes:
     """Choose experts by the first `count` columns of the router's product; rows that are not live get none."""
     rows = len(gates_TF)
     ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
@@ -73,10 +82,10 @@ def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renor
             gates_TF, live_T, ids_TK, weights_TK, gates_TF.stride(0), **how, num_warps=1 if count <= 256 else 4,
             **LAUNCH,
         )  # fmt: skip
-        return Routes(ids_TK, weights_TK, count)
+        return Routes(ids_TK, weights_TK, count, uses_E=uses_E)
     places = _unwritten(ids_TK, min(count, rows * top_k))
     route_few_kernel[(1,)](
-        gates_TF, live_T, ids_TK, weights_TK, places.order_P, places.tiles_3N, places.count_1, rows,
+        gates_TF, live_T, ids_TK, weights_TK, places.order_P, places.tiles_3N, places.count_1, uses_E, rows,
         places.tiles_3N.shape[1], gates_TF.stride(0), **how, ROWS=max(2, triton.next_power_of_2(rows)),
         num_warps=1 if rows == 1 else 4, **LAUNCH,
     )  # fmt: skip
@@ -101,8 +110,8 @@ def sort(routes: Routes, cut: Tiling) -> Places:
     pairs = len(ids_P)
     places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut))
     sort_kernel[(routes.count,)](
-        ids_P, places.order_P, places.tiles_3N, places.count_1, pairs, places.tiles_3N.shape[1], COUNT=routes.count,
-        COUNT_PAD=triton.next_power_of_2(routes.count + 1),
+        ids_P, places.order_P, places.tiles_3N, places.count_1, routes.uses_E, pairs, places.tiles_3N.shape[1],
+        COUNT=routes.count, COUNT_PAD=triton.next_power_of_2(routes.count + 1),
         CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
         **LAUNCH,
     )  # fmt: skip
@@ -117,14 +126,15 @@ def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, cut: Tili
     """Return SwiGLU of gate and up [P, I] of each place's row."""
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((len(places.order_P), stack.down_EDF.shape[2]))
-    _multiply(x_TD, stack.gate_up_EFD, places, cut, inner_PI, normed.squares_T, eps)
+    at_E = None if stack.at_2E is None else stack.at_2E[0]
+    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps)
     return inner_PI
 
 
 def multiply_down(inner_PI: Tensor, stack: ExpertStack, places: Places, cut: Tiling) -> Tensor:
     """Return places times their expert's last product [P, D], by row and rank."""
     parts_PD = inner_PI.new_empty((len(inner_PI), stack.down_EDF.shape[1]))
-    _multiply(inner_PI, stack.down_EDF, places, cut, parts_PD)
+    _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut, parts_PD)
     return parts_PD
 
 
@@ -155,8 +165,8 @@ def combine(
 
 
 def _multiply(
-    x: Tensor, weight_EFD: Tensor, places: Places, cut: Tiling, out_PF: Tensor, squares_T: Tensor | None = None,
-    eps: float = 0.0,
+    x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
+    squares_T: Tensor | None = None, eps: float = 0.0,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [P, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
@@ -164,7 +174,7 @@ def _multiply(
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(tiles, triton.cdiv(outputs, band_outputs))](
-        x, weight_EFD, places.order_P, places.tiles_3N, places.count_1, squares_T, out_PF,
+        x, weight_EFD, at_E, places.order_P, places.tiles_3N, places.count_1, squares_T, out_PF,
         outputs, depth, tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=cut.rows, BAND=cut.band,
         DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,

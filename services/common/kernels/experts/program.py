@@ -69,7 +69,7 @@ def route_kernel(
 
 @triton.jit
 def route_few_kernel(
-    gates_ptr, live_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, rows, most_tiles, stride,
+    gates_ptr, live_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, rows, most_tiles, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
     ROWS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -97,16 +97,19 @@ def route_few_kernel(
     tl.store(tiles_ptr + most_tiles + tile, first, mask=used != 0)
     tl.store(tiles_ptr + 2 * most_tiles + tile, first + counts, mask=used != 0)
     tl.store(count_ptr, tl.sum(used, 0))
+    if uses_ptr is not None:
+        tl.store(uses_ptr + one, tl.load(uses_ptr + one, mask=used != 0) + 1, mask=used != 0)
 
 
 @triton.jit
 def sort_kernel(
-    ids_ptr, order_ptr, tiles_ptr, count_ptr, pairs, most_tiles,
+    ids_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, pairs, most_tiles,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Give an expert its places: `order` lists pairs of row and rank by expert, `tiles` cut each expert's into tiles.
 
-    A tile is its expert, its first place and the end of its expert's places, in three lists. Each program counts all.
+    A tile is its expert, its first place and the end of its expert's places, in three lists. Each program counts all,
+    and one more use of its expert, where it has rows.
     """
     allow_next(PDL)
     await_previous(PDL)
@@ -129,6 +132,8 @@ def sort_kernel(
         tl.store(tiles_ptr + most_tiles + tile + at, place + at * ROWS, mask=there)
         tl.store(tiles_ptr + 2 * most_tiles + tile + at, place + own + 0 * at, mask=there)
     if own > 0:
+        if uses_ptr is not None:
+            tl.store(uses_ptr + mine, tl.load(uses_ptr + mine) + 1)
         for first in range(0, pairs, CHUNK):
             ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=COUNT)
             hit = (ids == mine).to(tl.int32)
@@ -138,7 +143,7 @@ def sort_kernel(
 
 @triton.jit
 def expert_kernel(
-    x_ptr, weight_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
+    x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
     TOP_K: tl.constexpr, ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     GATED: tl.constexpr, PDL: tl.constexpr,
@@ -146,7 +151,8 @@ def expert_kernel(
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in
-    the order of places. Otherwise x lies so, and results lie by row and rank.
+    the order of places. Otherwise x lies so, and results lie by row and rank. An expert lies where `at` says, in
+    multiples of eight numbers behind `weight`, in any memory; without it, experts lie one behind the other.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band = tl.program_id(0), tl.program_id(1)
@@ -160,13 +166,15 @@ def expert_kernel(
         if GATED:
             source, target = pair // TOP_K, place
             line = band * LINES + lane % LINES + lane // LINES * outputs
-            weight_ptr += expert * 2 * outputs * depth
             fitting = band * LINES + lane % LINES < outputs
         else:
             source, target = place, pair
             line = band * LINES + lane
-            weight_ptr += expert * outputs * depth
             fitting = line < outputs
+        if at_ptr is None:
+            weight_ptr += expert * (2 * outputs if GATED else outputs) * depth
+        else:
+            weight_ptr += tl.load(at_ptr + expert) * 8
         total = tl.zeros((BAND, ROWS), dtype=tl.float32)
         for first in range(0, depth, DEPTH):
             column = first + tl.arange(0, DEPTH)

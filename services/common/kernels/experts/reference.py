@@ -42,14 +42,27 @@ def rated(logits_TE: Tensor, bias_E: Tensor, top_k: int, cap: float) -> tuple[Te
     return order_TE[:, :top_k], weights_TK / weights_TK.sum(-1, keepdim=True)
 
 
-def taken(x_TD: Tensor, ids_TK: Tensor, gate_up_EFD: Tensor, down_EDF: Tensor, gelu: bool = False) -> Tensor:
-    """Return what its experts make of each row [T, K, D]; each expert's weights are read once."""
+def taken(
+    x_TD: Tensor,
+    ids_TK: Tensor,
+    gate_up_EFD: Tensor,
+    down_EDF: Tensor,
+    gelu: bool = False,
+    uses_E: Tensor | None = None,
+) -> Tensor:
+    """Return what its experts make of each row [T, K, D]; each expert's weights are read once.
+
+    `uses_E` gets one more for each expert that has rows.
+    """
     top_k, experts = ids_TK.shape[1], gate_up_EFD.shape[0]
     ids_P = ids_TK.flatten()
     order_P = torch.argsort(ids_P, stable=True)
     sorted_PD = x_TD.index_select(0, order_P.div(top_k, rounding_mode="floor"))
     both_PF = torch.empty([sorted_PD.shape[0], gate_up_EFD.shape[1]], dtype=x_TD.dtype, device=x_TD.device)
-    counts: list[int] = torch.bincount(ids_P, minlength=experts).tolist()
+    counts_E = torch.bincount(ids_P, minlength=experts)
+    if uses_E is not None:
+        uses_E.add_(counts_E > 0)
+    counts: list[int] = counts_E.tolist()
     first = 0
     for expert, count in enumerate(counts):
         if count > 0:

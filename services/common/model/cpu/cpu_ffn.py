@@ -66,12 +66,12 @@ class HostExperts(nn.Module):
     def __init__(self, weights: ExpertWeights, experts: Experts) -> None:
         super().__init__()
         self.router, self.gelu = HostRouter(weights, experts), experts.gelu
-        self.gate_up_EFD, self.down_EDF = weights.gate_up_EFD, weights.down_EDF
+        self.gate_up_EFD, self.down_EDF, self.uses_E = weights.gate_up_EFD, weights.down_EDF, weights.uses_E
 
     def forward(self, normed_TD: Tensor) -> Tensor:
         """Return what is added to the stream [T, D]."""
         ids_TK, weights_TK = self.router(normed_TD)
-        parts_TKD = taken(normed_TD, ids_TK, self.gate_up_EFD, self.down_EDF, self.gelu)
+        parts_TKD = taken(normed_TD, ids_TK, self.gate_up_EFD, self.down_EDF, self.gelu, self.uses_E)
         return combined(parts_TKD, weights_TK)
 
 
@@ -118,13 +118,14 @@ class HostBeside(nn.Module):
             weights.into_norm_D,
             weights.mixed_norm_D,
         )
-        self.eps, self.offset = eps, offset
+        self.eps, self.offset, self.uses_E = eps, offset, experts.uses_E
 
     def forward(self, normed_TD: Tensor, stream_TD: Tensor) -> Tensor:
         """Return what is added to the stream [T, D]."""
         ids_TK, weights_TK = self.router(rms_norm(stream_TD, None, self.eps))
         into_TD = rms_norm(stream_TD, self.into_norm_D, self.eps, self.offset)
-        mixed_TD = combined(taken(into_TD, ids_TK, self.gate_up_EFD, self.down_EDF, self.gelu), weights_TK)
+        parts_TKD = taken(into_TD, ids_TK, self.gate_up_EFD, self.down_EDF, self.gelu, self.uses_E)
+        mixed_TD = combined(parts_TKD, weights_TK)
         mixed_TD = rms_norm(mixed_TD, self.mixed_norm_D, self.eps, self.offset)
         return rms_norm(self.dense(normed_TD), self.dense_norm_D, self.eps, self.offset) + mixed_TD
 

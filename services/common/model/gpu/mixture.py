@@ -24,8 +24,9 @@ class Mixture:
         """Rows that are padding get no expert; results are added by rank, with the stream, in one launch."""
         own, experts, eps = self.weights, self.experts, self.spec.norm_eps
         gates_TF = linear_normed(normed, own.router_FD, eps)
-        routes = route(gates_TF, live_T, experts.count, experts.top_k, experts.renorm)
-        parts_TKD = multiply_experts(normed, routes, ExpertStack(own.gate_up_EFD, own.down_EDF), eps)
+        routes = route(gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E)
+        at_2E = None if own.cold is None else own.cold.at_2E
+        parts_TKD = multiply_experts(normed, routes, ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E), eps)
         shared_TD = None
         if own.shared is not None:
             shared_TD = linear(linear_gated(normed, own.shared.gate_up_FD, eps), own.shared.down_DF)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.linear.weight import Weight
 from services.common.model.spec import Beside, Dense, Experts
+from services.common.model.weights.expert_memory import ColdExperts, new_experts, stack_of
 
 STACKED = "mlp.experts.gate_up_proj"
 """In a block that has it, the experts of each product are one tensor; otherwise each has tensors of its own."""
@@ -40,15 +41,23 @@ class ExpertWeights:
 
     `router_FD` has a row for each expert, and behind them that of the gate of the part that all rows take, `shared`;
     zeros fill it up to a number of rows that kernels like. `bias_E` counts for the choice of experts alone, and
-    `scale_E` multiplies their weights.
+    `scale_E` multiplies their weights. Where some experts are `cold`, the stacks are of the others. `uses_E`, int32,
+    counts forwards in which an expert had rows.
     """
 
     router_FD: Tensor
     gate_up_EFD: Tensor
     down_EDF: Tensor
+    uses_E: Tensor
     shared: DenseWeights | None = None
     bias_E: Tensor | None = None
     scale_E: Tensor | None = None
+    cold: ColdExperts | None = None
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of one expert."""
+        return self.gate_up_EFD[0].nbytes + self.down_EDF[0].nbytes
 
     @property
     def products(self) -> tuple[Weight, ...]:
@@ -127,11 +136,13 @@ def read_ffn(
         return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
     router_FD = _filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
-    gate_up_EFD, down_EDF = (read(STACKED), read(_DOWN_STACKED)) if stacked else _read_experts(ffn, read, router_FD)
+    (gate_up_EFD, down_EDF), cold = (_read_stacked if stacked else _read_experts)(ffn, read, router_FD)
     return ExpertWeights(
         router_FD=router_FD,
         gate_up_EFD=gate_up_EFD,
         down_EDF=down_EDF,
+        cold=cold,
+        uses_E=_unused(ffn, router_FD),
         shared=_read_dense("mlp.shared_expert", read) if ffn.shared else None,
         bias_E=read("mlp.experts.e_score_correction_bias") if ffn.sigmoid else None,
     )
@@ -144,6 +155,7 @@ def _read_beside(ffn: Beside, read: Callable[..., Tensor]) -> BesideWeights:
         router_FD=_filled(lines_ED * read("router.scale") * lines_ED.shape[1] ** -0.5),
         gate_up_EFD=read("experts.gate_up_proj"),
         down_EDF=read("experts.down_proj"),
+        uses_E=_unused(ffn.experts, lines_ED),
         scale_E=read("router.per_expert_scale") if ffn.experts.scaled else None,
     )
     return BesideWeights(_read_dense("mlp", read), experts, dense_D, into_D, mixed_D)
@@ -154,17 +166,40 @@ def _filled(router_FD: Tensor) -> Tensor:
     return torch.cat((router_FD, router_FD.new_zeros((beyond, router_FD.shape[1])))) if beyond else router_FD
 
 
-def _read_experts(ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor) -> tuple[Tensor, Tensor]:
+def _unused(ffn: Experts, like: Tensor) -> Tensor:
+    return torch.zeros(ffn.count, dtype=torch.int32, device=like.device)
+
+
+def _read_stacked(
+    ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor
+) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
+    """Read the experts of each product at once."""
+    if not ffn.resident:
+        return (read(STACKED), read(_DOWN_STACKED)), None
+    stacks, cold = _new_experts(ffn, like_FD)
+    for number, name in enumerate((STACKED, _DOWN_STACKED)):
+        for index, expert in enumerate(read(name)):
+            stack_of(index, stacks[number], cold.host[number] if cold else None).copy_(expert)
+    return stacks, cold
+
+
+def _read_experts(
+    ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor
+) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
     """Read experts one by one into their places: of a layer's gigabytes there is never a second copy."""
-    hidden, inner = like_FD.shape[1], ffn.inner
-    gate_up_EFD = like_FD.new_empty((ffn.count, 2 * inner, hidden))
-    down_EDF = like_FD.new_empty((ffn.count, hidden, inner))
+    stacks, cold = _new_experts(ffn, like_FD)
     for index in range(ffn.count):
         prefix = f"mlp.experts.{index}"
-        gate_up_EFD[index, :inner].copy_(read(f"{prefix}.gate_proj.weight"))
-        gate_up_EFD[index, inner:].copy_(read(f"{prefix}.up_proj.weight"))
-        down_EDF[index].copy_(read(f"{prefix}.down_proj.weight"))
-    return gate_up_EFD, down_EDF
+        both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
+        both_FD[: ffn.inner].copy_(read(f"{prefix}.gate_proj.weight"))
+        both_FD[ffn.inner :].copy_(read(f"{prefix}.up_proj.weight"))
+        down_DF.copy_(read(f"{prefix}.down_proj.weight"))
+    return stacks, cold
+
+
+def _new_experts(ffn: Experts, like_FD: Tensor) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
+    hidden, inner = like_FD.shape[1], ffn.inner
+    return new_experts(ffn.count, ffn.resident or ffn.count, ((2 * inner, hidden), (hidden, inner)), like_FD)
 
 
 def _read_dense(prefix: str, read: Callable[..., Weight]) -> DenseWeights:

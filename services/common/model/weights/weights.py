@@ -15,7 +15,15 @@ from services.common.model.files.checkpoint import TensorSource
 from services.common.model.files.kept import read_weight
 from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
 from services.common.model.weights.delta_weights import DeltaWeights, delta_shapes, read_delta
-from services.common.model.weights.ffn_weights import STACKED, DenseWeights, FfnWeights, ffn_shapes, read_ffn
+from services.common.model.weights.ffn_weights import (
+    STACKED,
+    BesideWeights,
+    DenseWeights,
+    ExpertWeights,
+    FfnWeights,
+    ffn_shapes,
+    read_ffn,
+)
 from services.common.model.weights.fold import halves_apart, queries_and_gates
 
 Shapes = dict[str, tuple[int, ...]]
@@ -117,11 +125,18 @@ def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
 
 
 def weight_bytes(weights: ModelWeights) -> int:
-    """Return what a model's numbers take: those of products as they are kept, all others in the model's type."""
+    """Return what a model's numbers take on its device: products as they are kept, all others in the model's type."""
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
     kept = [weight for weight in found if not isinstance(weight, Tensor)]
     others = weights.elements - sum(prod(weight.shape) for weight in kept)
-    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in kept)
+    cold = sum(own.cold.nbytes for own in mixtures(weights) if own.cold is not None)
+    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in kept) - cold
+
+
+def mixtures(weights: ModelWeights) -> tuple[ExpertWeights, ...]:
+    """Return the experts of every layer that has them."""
+    parts = [layer.ffn.experts if isinstance(layer.ffn, BesideWeights) else layer.ffn for layer in weights.layers]
+    return tuple(part for part in parts if isinstance(part, ExpertWeights))
 
 
 def widened_bytes(weights: ModelWeights) -> int:
