@@ -107,6 +107,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         settings.random_weights,
         settings.whole,
         settings.fp8_products,
+        settings.expert_bytes,
     )
     _check_heads(settings, model)
     context = _context(settings, model)

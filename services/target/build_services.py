@@ -114,12 +114,24 @@ def build_services(
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
-        state=StateMeter(
-            metrics, worker.runner.graphs, worker.capture_cost, worker.pool, worker.snapshots, attacher, worker.handoff
-        ),
+        state=_state_meter(worker, metrics, attacher),
         attacher=attacher,
         offers=offers,
         tracer=tracer,
+    )
+
+
+def _state_meter(worker: Worker, metrics: TargetMetrics, attacher: Attacher | None) -> StateMeter:
+    runner = worker.runner
+    return StateMeter(
+        metrics,
+        runner.graphs,
+        worker.capture_cost,
+        worker.pool,
+        worker.snapshots,
+        attacher,
+        worker.handoff,
+        runner.experts,
     )
 
 

@@ -46,6 +46,7 @@ _NOT_NEGATIVE = (
     "blocks",
     "snapshots",
     "memory_bytes",
+    "expert_bytes",
     "prefill_chunk",
     "max_queued_tokens",
     "watchdog_s",
@@ -115,6 +116,9 @@ class TargetSettings:
     """Tokens of a block."""
     memory_bytes: int = 0
     """Bytes that the pair may hold, weights included. 0 takes memory_fraction, on a CPU 512 MiB beside the weights."""
+    expert_bytes: int = 0
+    """Bytes that a mixture's experts may take of a GPU. It reads the others in its machine's memory, and they change
+    places by use. 0: all experts."""
     memory_fraction: float = 0.9
     """Part of a GPU that the pair may fill."""
     prefix_cache: bool = True

@@ -1,4 +1,4 @@
-"""Metrics of state that changes outside rounds: captured steps, the attachment, evictions, snapshots."""
+"""Metrics of state that changes outside rounds: captured steps, the attachment, evictions, snapshots, experts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client import Counter
 
 from services.common.device.graph import CaptureCost, Counters
-from services.common.metrics.catalogue import TargetMetrics
+from services.common.metrics.catalogue import EXPERT_MEMORIES, TargetMetrics
 from services.common.pair.handoff import HandoffMode
 from services.target.cache.blocks import BlockPool
 from services.target.cache.snapshots import SnapshotPool
@@ -33,6 +33,14 @@ class Handing(Protocol):
     in_use: str
 
 
+class Reading(Protocol):
+    """Reads of a mixture's experts and their bytes, by the memory that they lay in, and how often two have moved."""
+
+    visits: dict[str, int]
+    read_bytes: dict[str, int]
+    exchanges: int
+
+
 class StateMeter:
     """Reads counters of other parts and publishes their growth; one thread calls ``publish``."""
 
@@ -45,12 +53,13 @@ class StateMeter:
         snapshots: SnapshotPool | None,
         attacher: Attaching | None,
         handoff: Handing,
+        experts: Reading,
     ) -> None:
         """``snapshots`` is None for a model without recurrent states, ``attacher`` where no drafter is wanted."""
         self._metrics = metrics
         self._graphs = graphs
         self._pool, self._snapshots = pool, snapshots
-        self._attacher = attacher
+        self._attacher, self._experts = attacher, experts
         self._seen: dict[Counter, int] = {}
         self._handoff, self._mode = handoff, handoff.in_use
         metrics.handoff_wanted[handoff.wanted].set(attacher is not None)
@@ -67,6 +76,10 @@ class StateMeter:
         self._grow(self._pool.evictions, metrics.prefix_cache_evictions)
         if self._snapshots is not None:
             self._follow_snapshots(self._snapshots)
+        for memory in EXPERT_MEMORIES:
+            self._grow(self._experts.visits[memory], metrics.expert_reads[memory])
+            self._grow(self._experts.read_bytes[memory], metrics.expert_read_bytes[memory])
+        self._grow(self._experts.exchanges, metrics.expert_exchanges)
         metrics.handoff_mode[self._mode].set(0)
         self._mode = self._handoff.in_use
         metrics.handoff_mode[self._mode].set(1)

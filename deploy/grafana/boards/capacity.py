@@ -11,6 +11,10 @@ GATEWAY = "cluster, namespace, instance"
 FOUND = rate("paceline_gateway_cached_prompt_tokens_total", MODEL, GATEWAY)
 ASKED = rate("paceline_gateway_prompt_tokens_total", MODEL, GATEWAY)
 
+EXPERTS_READ = rate("paceline_expert_reads_total", by=f"{PAIR}, memory")
+EXPERT_BYTES = rate("paceline_expert_read_bytes_total", by=f"{PAIR}, memory")
+ROUNDS, TOKENS = (rate(f"paceline_{name}_total", by=PAIR) for name in ("rounds", "emitted_tokens"))
+
 CAPACITY = Board(
     "paceline-capacity",
     "paceline / Capacity",
@@ -154,6 +158,21 @@ CAPACITY = Board(
             "bytes",
             "What the snapshots that are held take; room for all of them is planned.",
             ((f"sum by ({PAIR}) (paceline_state_snapshot_bytes{{{SELECT}}})", "{{pair}}"),),
+        ),
+        Panel(
+            "Experts read in a round",
+            "short",
+            "Distinct experts over all layers, those that prompts read included, and what of it lay beside the GPU.",
+            (
+                (f"{EXPERTS_READ} / on ({PAIR}) group_left ({ROUNDS} > 0)", "{{pair}} {{memory}}"),
+                (rate("paceline_expert_exchanges_total", by=PAIR), "{{pair}} exchanges a second"),
+            ),
+        ),
+        Panel(
+            "Bytes of experts a token",
+            "bytes",
+            "What a token of an answer reads of experts, by the memory that they lie in.",
+            ((f"{EXPERT_BYTES} / on ({PAIR}) group_left ({TOKENS} > 0)", "{{pair}} {{memory}}"),),
         ),
         Panel(
             "Captures after warm-up",

@@ -11,6 +11,7 @@ from services.common.metrics.version import VERSION
 DISCARDS = ("stop_string", "cancel", "epoch")
 ENDS = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline", "error", "moved")
 REJECTS = ("INVALID_FIELD", "CONTEXT_LIMIT", "UNSUPPORTED", "OVERLOADED", "DUPLICATE", "INTERNAL")
+EXPERT_MEMORIES = ("device", "host")
 ROUND_FAILED = "failed"
 FALLBACKS = ("none", "late", "lost", ROUND_FAILED)
 HANDOFFS_WANTED = ("host", "socket", "flags", "wire")
@@ -90,6 +91,15 @@ class TargetMetrics(ServiceMetrics):
     state_snapshot_evictions = counter(
         "Snapshots given up: the least recently used, and those whose block was evicted."
     )
+    expert_reads = counter(
+        "Reads of an expert's weights by a forward of rows that chose it, over all layers, by the memory it lay in.",
+        label="memory",
+        values=EXPERT_MEMORIES,
+    )
+    expert_read_bytes = counter(
+        "Bytes of those reads, each counted once a forward.", label="memory", values=EXPERT_MEMORIES
+    )
+    expert_exchanges = counter("Times an expert of the GPU and one of its machine's memory have changed places.")
     requests = counter("Requests ended, by reason.", label="finish_reason", values=ENDS)
     rejects = counter("Requests refused, by reason.", label="reason", values=REJECTS)
     rounds = counter("Rounds by width; 1 is plain.", label="width")

@@ -21,6 +21,7 @@ from services.target.core.plan import Admission, Plan, Save
 from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
+from services.target.device.expert_use import ExpertUse
 from services.target.device.masks import Masks, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput
@@ -55,6 +56,7 @@ class Runner:
         self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring, handoff.gate)
         self._masks = Masks(self.pool, self.steps.round)
+        self.experts = ExpertUse(model.mixtures)
         self._scorer = Scorer(self.pool, self.steps)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
@@ -87,6 +89,7 @@ class Runner:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
         costs = warm_up(self.pool, self.steps, check, threads)
+        self.experts.begin()
         self.publish()
         return costs
 
@@ -126,6 +129,7 @@ class Runner:
             # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
         self._output.fetch()
+        self.experts.round()
         self._next.prepare_us = (perf_counter() - start) * 1e6
 
     @torch.inference_mode()

@@ -157,7 +157,7 @@ def _target_terms(
         graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
         rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
         fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
-        fixed |= {"loading": _left_bytes(model.device)}
+        fixed |= {"loading": _left_bytes(model.device), "expert_rooms": _expert_bytes(model)}
     else:
         per_slot["noise"] = _noise_bytes(model, widths)
     return MemoryTerms(fixed, per_slot, per_token)
@@ -220,6 +220,11 @@ def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     rows = settings.slots * widths[-1]
     forward = max(rows * (row + vocab), pack_tokens(settings, model, widths) * row)
     return model.dtype.itemsize * forward + scratch_bytes(rows, vocab) + model.widened_bytes
+
+
+def _expert_bytes(model: Target) -> int:
+    """What the experts of a layer change places through, where some lie in host memory."""
+    return max((own.expert_bytes for own in model.mixtures if own.cold is not None), default=0)
 
 
 def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:

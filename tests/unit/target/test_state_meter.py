@@ -1,6 +1,6 @@
 """Counters kept elsewhere appear in the metrics once, and only their growth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
@@ -21,6 +21,13 @@ class Attaching:
 
 
 @dataclass
+class Experts:
+    visits: dict[str, int] = field(default_factory=lambda: {"device": 0, "host": 0})
+    read_bytes: dict[str, int] = field(default_factory=lambda: {"device": 0, "host": 0})
+    exchanges: int = 0
+
+
+@dataclass
 class Handing:
     wanted: HandoffMode
     in_use: str
@@ -30,7 +37,9 @@ def test_growth_is_published_once() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
     snapshots, handing = SnapshotPool(2, 16, size=100), Handing(HandoffMode.FLAGS, "flags_mps")
-    meter = StateMeter(metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, snapshots, attaching, handing)
+    experts = Experts()
+    cost = CaptureCost(2.5, 7 << 20)
+    meter = StateMeter(metrics, lambda: graphs[0], cost, pool, snapshots, attaching, handing, experts)
     meter.publish()
     meter.publish()
     assert value_of(metrics.graph_captures) == 4
@@ -42,6 +51,7 @@ def test_growth_is_published_once() -> None:
     graphs[0] = Counters(captures=4, replays=13, recaptures=1, reallocations=2)
     attaching.attached, attaching.quarantined, attaching.lost = 3, 1, 1
     pool.evictions = 5
+    experts.visits["host"], experts.read_bytes["device"], experts.exchanges = 8, 70, 2
     for name in (b"a", b"b", b"c"):
         snapshots.take(name)
     snapshots.use(b"c")
@@ -56,6 +66,8 @@ def test_growth_is_published_once() -> None:
         metrics.state_snapshot_evictions,
     )
     assert [value_of(counter) for counter in grown] == [13, 1, 2, 3, 5, 1, 1]
+    told = metrics.expert_reads["host"], metrics.expert_reads["device"], metrics.expert_read_bytes["device"]
+    assert [value_of(each) for each in (*told, metrics.expert_exchanges)] == [8, 0, 70, 2]
     assert (value_of(metrics.state_snapshots), value_of(metrics.state_snapshot_bytes)) == (2, 200)
     assert [value_of(metrics.drafter_quarantines[reason]) for reason in ("late", "lost")] == [1, 1]
 
@@ -63,7 +75,7 @@ def test_growth_is_published_once() -> None:
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     StateMeter(
-        metrics, Counters, CaptureCost(), BlockPool(8, 16), None, None, Handing(HandoffMode.HOST, "host")
+        metrics, Counters, CaptureCost(), BlockPool(8, 16), None, None, Handing(HandoffMode.HOST, "host"), Experts()
     ).publish()
     assert value_of(metrics.drafter_attaches) == 0
     assert value_of(metrics.handoff_wanted["host"]) == 0, "PacelinePairDegraded takes it for a drafter that is missing"
@@ -71,7 +83,7 @@ def test_without_a_drafter_nothing_is_attached() -> None:
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
     metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing(HandoffMode.SOCKET, "socket")
-    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Attaching(), handing)
+    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Attaching(), handing, Experts())
     meter.publish()
     handing.in_use = "host"
     meter.publish()

@@ -118,6 +118,6 @@ def _places(stack: Tensor, host: Tensor) -> Tensor:
 def _locked(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Return host memory; for a GPU locked in place: torch's own allocator would take up to twice as much."""
     made = torch.empty(shape, dtype=like.dtype)
-    if like.is_cuda:
+    if like.device.type == "cuda":
         torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(made.data_ptr(), made.nbytes, 0)))
     return made

@@ -55,6 +55,7 @@ BOUNDED = {
     "mode",
     "dtype",
     "state",
+    "memory",
     "code",
     "cause",
     "file",
