@@ -73,11 +73,20 @@ class ExpertUse:
         if not self._mixtures:
             return
         self._rounds += 1
-        while self._readings and _is_there(self._readings[0]):
-            self._take(self._readings.popleft())
+        self._take_arrived()
         if self._rounds >= EVERY and not self._readings:
             self._rounds = 0
             self._read(chooses=True)
+
+    def tell(self) -> None:
+        """Takes readings that are there, and enqueues one by which nothing moves where none is on its way."""
+        self._take_arrived()
+        if self._mixtures and not self._readings:
+            self._read(chooses=False)
+
+    def _take_arrived(self) -> None:
+        while self._readings and _is_there(self._readings[0]):
+            self._take(self._readings.popleft())
 
     def _read(self, chooses: bool) -> None:
         torch.stack([own.uses_E for own in self._mixtures], out=self._sums_LE)

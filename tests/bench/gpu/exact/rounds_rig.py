@@ -50,6 +50,7 @@ class RigShape:
     """Of the target's config.json."""
     activations: str = "auto"
     kv_dtype: str = "auto"
+    expert_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
         exact=exact,
         activations=rig.activations,
         kv_dtype=rig.kv_dtype,
+        expert_bytes=rig.expert_bytes,
     )
     worker = build_worker(settings, os.getpid())
     worker.runner.use(DirectDrafts())
