@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.bench.gpu.load import Arrival, Run
+from tests.bench.gpu.load import Arrival, Run, frames_of
 from tests.bench.gpu.race import __main__ as race
 from tests.bench.gpu.race.estimate import LIMIT_S, saved_rows, seconds_of, told
 from tests.bench.gpu.race.group import Group
 from tests.bench.gpu.race.merge import MergeError, add, merge
 from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
-from tests.bench.gpu.race.ours import streams_of
+from tests.bench.gpu.race.ours import load_of, streams_of
 from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, repeats_of, requests_of
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
@@ -267,3 +267,9 @@ def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
     assert version == "0.99"
     assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * repeats_of(2), [18] * repeats_of(2)]
     assert [[[count for _, count in stream] for stream in one.streams] for one in found] == [[[4, 4]] * 2] * 2
+
+
+def test_each_repeat_draws_anew_what_it_accepts() -> None:
+    """One draw, repeated, would make the luck of a lone request a result."""
+    seeds = [frame.sampling.seed for repeat in range(9) for frame in frames_of(load_of(LOAD, 1, repeat), 100)]
+    assert len(set(seeds)) == len(seeds) == 9 * LOAD.concurrency

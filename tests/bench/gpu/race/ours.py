@@ -42,18 +42,20 @@ async def _run(leg: Leg, pair: ServedPair) -> list[Measured]:
 
 
 async def _measured(client: TimedClient, job: Job, vocab: int) -> Measured:
-    def load(tokens: int) -> Load:
-        return Load(job.concurrency, PROMPT, tokens, job.k)
-
-    await run(client, load(8), vocab)
+    await run(client, load_of(job, 8), vocab)
     repeats, streams = [], []
-    for _ in range(repeats_of(job.concurrency)):
-        prompts = await run(client, load(1), vocab)
-        whole = await run(client, load(job.out), vocab)
+    for repeat in range(repeats_of(job.concurrency)):
+        prompts = await run(client, load_of(job, 1), vocab)
+        whole = await run(client, load_of(job, job.out, repeat), vocab)
         ended = time.monotonic()
         repeats.append(Repeat(ended - whole.seconds, ended, prompts.seconds, whole.tokens))
         streams += streams_of(whole, time.perf_counter() - whole.seconds)
     return Measured(tuple(repeats), tuple(streams))
+
+
+def load_of(job: Job, tokens: int, repeat: int = 0) -> Load:
+    """Return a load of the job; each repeat draws anew what it accepts, as the peer's does."""
+    return Load(job.concurrency, PROMPT, tokens, job.k, draws=repeat)
 
 
 def streams_of(whole: Run, began: float) -> list[tuple[tuple[float, int], ...]]:
