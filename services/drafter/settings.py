@@ -46,8 +46,8 @@ class DrafterSettings:
     ngram_min: int = 1
     """Shortest suffix that the ngram proposer looks up."""
     lookup_from: int = 0
-    """With a checkpoint: where so many tokens at the text's end have occurred before, drafts continue as the text did
-    then, and the checkpoint drafts elsewhere; 0: it drafts everywhere."""
+    """With a checkpoint: where so many tokens at the text's end have occurred before, drafts go on as the text
+    mostly did then, as a path beside the checkpoint's where drafts are trees; 0: it drafts alone."""
     pace_timeout_s: float = 30.0
     """Seconds within which the target of an attachment opens its Pace stream, else the attachment is freed."""
     # Names

@@ -58,6 +58,6 @@ CHAINS = (
     Mutant("context-by-the-targets-embedding", CONTEXT, "None if torch.equal(own_VD, target.embed_VD) else own_VD",
            "None", f"{_EAGLE3}test_an_embedding_of_its_own_is_used_by_both_halves"),
     Mutant("lookup-in-the-place-of-every-draft", "services.drafter.proposers.cascade",
-           "torch.where(found_BK[:, :1] >= 0, found_BK,", "torch.where(found_BK[:, :1] >= -1, found_BK,",
+           "found.chances_BK[:, :1] > _LIKELY", "found.chances_BK[:, :1] > -1.0",
            "tests/unit/drafter/test_cascade.py::test_a_row_that_repeats_itself_is_continued_and_another_drafted"),
 )  # fmt: skip

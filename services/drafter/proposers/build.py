@@ -12,7 +12,7 @@ from services.common.model.files.checkpoint import resolve_folder
 from services.common.preflight.checks import refuse
 from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer
-from services.drafter.proposers.cascade import CascadeProposer
+from services.drafter.proposers.cascade import CascadeProposer, Learned
 from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
@@ -20,6 +20,8 @@ from services.drafter.proposers.none import NoneProposer
 from services.drafter.settings import DrafterSettings
 
 logger = logging.getLogger(__name__)
+LONGEST = 16
+"""Suffix that a cascade looks up: the longer it is, the likelier the text goes on as before."""
 
 
 def build_proposer(settings: DrafterSettings) -> Proposer:
@@ -33,10 +35,10 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     if settings.proposer == "ngram":
         return NgramProposer(settings.ngram_max, settings.ngram_min)
     learned, least = _of_checkpoint(settings), settings.lookup_from
-    return CascadeProposer(learned, max(least, settings.ngram_max), least) if least else learned
+    return CascadeProposer(learned, LONGEST, least) if least else learned
 
 
-def _of_checkpoint(settings: DrafterSettings) -> Proposer:
+def _of_checkpoint(settings: DrafterSettings) -> Learned:
     if not settings.random_weights:
         refuse(settings.model)
     dtype: torch.dtype = getattr(torch, settings.dtype)

@@ -1,21 +1,34 @@
-"""Two proposers in one: where a text repeats itself for long enough drafts continue it, elsewhere a checkpoint drafts.
+"""Two proposers in one: where a text repeats itself for long enough, how it went on stands beside what is learned.
 
-The choice is each row's own, so a row drafts the same in any company. Suffixes: B rows, C context, K draft tokens.
+Chains are one proposer's alone, each row's own. In a tree a repetition is a path beside the nodes of the checkpoint, in
+whose place it stands as far as it is likelier. A row drafts the same in any company. Suffixes: B rows, K draft tokens.
 """
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from services.common.model.drafters.nodes import chain_of
+from services.common.model.drafters.nodes import Candidates, chain_of, choose_nodes, with_path
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers import Proposer
-from services.drafter.proposers.ngram import lookup
+from services.drafter.proposers import NO_DRAFT, Proposer
+from services.drafter.proposers.repeats import Repeats, repeats
+
+_LIKELY = 0.5
+"""A chain continues a repetition whose first token is likelier than this."""
+
+
+class Learned(Proposer, Protocol):
+    """A proposer with a checkpoint."""
+
+    def ranked(self, shared: ArenaView, rows_B: Tensor, width: int) -> Candidates | None:
+        """The candidates of the positions that a tree of so many rows can reach; None where there are only chains."""
 
 
 class CascadeProposer:
-    """Looks up suffixes of `shortest` to `longest` tokens before it takes what another proposer drafts."""
+    """Looks up suffixes of `shortest` to `longest` tokens beside what another proposer drafts."""
 
-    def __init__(self, other: Proposer, longest: int, shortest: int) -> None:
+    def __init__(self, other: Learned, longest: int, shortest: int) -> None:
         self._other, self._longest, self._shortest = other, longest, shortest
 
     @property
@@ -47,18 +60,21 @@ class CascadeProposer:
         self._other.check(shared)
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
-        """[B, width - 1] tokens: of each row one proposer's alone."""
-        found_BK = self._found(shared, rows_B, width)
-        return torch.where(found_BK[:, :1] >= 0, found_BK, self._other.propose(shared, rows_B, width))
+        """[B, width - 1] tokens: of each row one proposer's alone. A repetition ends where it is not likely."""
+        found = self._found(shared, rows_B, width)
+        looked_up_BK = torch.where(found.chances_BK > 0, found.tokens_BK, NO_DRAFT)
+        likely_B1 = found.chances_BK[:, :1] > _LIKELY
+        return torch.where(likely_B1, looked_up_BK, self._other.propose(shared, rows_B, width))
 
     def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """A row's repetition as a chain, elsewhere the other's tree."""
-        found_BK = self._found(shared, rows_B, width)
-        (chained_BK, parents_BK), (tokens_BK, other_BK) = chain_of(found_BK), self._other.nodes(shared, rows_B, width)
-        looked_up_B1 = found_BK[:, :1] >= 0
-        return torch.where(looked_up_B1, chained_BK, tokens_BK), torch.where(looked_up_B1, parents_BK, other_BK)
+        """The best tree of the checkpoint's candidates and the repetition; chains where a checkpoint ranks nothing."""
+        ranked = self._other.ranked(shared, rows_B, width)
+        if ranked is None:
+            return chain_of(self.propose(shared, rows_B, width))
+        found = self._found(shared, rows_B, width)
+        return choose_nodes(with_path(ranked, found.tokens_BK, found.chances_BK), width - 1)
 
-    def _found(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
+    def _found(self, shared: ArenaView, rows_B: Tensor, width: int) -> Repeats:
         history_BC = shared.history_SC.index_select(0, rows_B)
         length_B = shared.history_length_S.index_select(0, rows_B).clamp(0, history_BC.shape[1])
-        return lookup(history_BC, length_B, width - 1, self._longest, self._shortest)
+        return repeats(history_BC, length_B, width - 1, self._longest, self._shortest)

@@ -67,3 +67,6 @@ class ChainProposer:
     def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Chains: each step needs the token before."""
         return chain_of(self.propose(shared, rows_B, width))
+
+    def ranked(self, shared: ArenaView, rows_B: Tensor, width: int) -> None:
+        """Nothing: there are only chains."""

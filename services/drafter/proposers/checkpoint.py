@@ -7,7 +7,7 @@ from services.common.kernels.linear.weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.nodes import choose_nodes
+from services.common.model.drafters.nodes import Candidates, choose_nodes
 from services.common.model.states.rows import Part, Rows
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.coupling import coupled
@@ -68,9 +68,12 @@ class CheckpointProposer:
 
     def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """The best tree of the head's candidates, as deep as a block has drafts."""
-        count = width - 1
-        depth = min(count, self._block.spec.most_drafts)
-        return choose_nodes(self._block.rank(*self._inputs(shared, rows_B, depth)), count)
+        return choose_nodes(self.ranked(shared, rows_B, width), width - 1)
+
+    def ranked(self, shared: ArenaView, rows_B: Tensor, width: int) -> Candidates:
+        """The head's candidates of as many positions as a tree of so many rows, and a block, can be deep."""
+        depth = min(width - 1, self._block.spec.most_drafts)
+        return self._block.rank(*self._inputs(shared, rows_B, depth))
 
     def _inputs(
         self, shared: ArenaView, rows_B: Tensor, count: int

@@ -6,14 +6,11 @@ of the match. Suffixes: B rows, C context, E places where a continuation may sta
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT
-
-_BEFORE_TEXT = -1
-_NO_SUFFIX = -2
+from services.drafter.proposers.repeats import matching
 
 
 class NgramProposer:
@@ -55,15 +52,6 @@ def lookup(history_BC: Tensor, length_B: Tensor, count: int, longest: int, short
 def _latest_longest_match(history_BC: Tensor, length_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     """Where the continuation starts and how many tokens before it equal the suffix (0: no match)."""
     context = history_BC.shape[1]
-    padded_BC = F.pad(history_BC, (longest, 0), value=_BEFORE_TEXT)
-    place_E = torch.arange(context, device=history_BC.device)
-    matching_BE = (place_E[None, :] >= 1) & (place_E[None, :] < length_B[:, None])
-    size_BE = torch.zeros_like(history_BC, dtype=torch.int64)
-    for back in range(1, longest + 1):
-        at_B1 = (length_B - back).clamp_min(0)[:, None]
-        suffix_B1 = torch.where(length_B[:, None] >= back, history_BC.gather(1, at_B1), _NO_SUFFIX)
-        before_BE = padded_BC[:, longest - back : longest - back + context]
-        matching_BE = matching_BE & (before_BE == suffix_B1)
-        size_BE = size_BE + matching_BE
-    best_B = (size_BE * context + place_E).argmax(1)
+    size_BE = matching(history_BC, length_B, longest)
+    best_B = (size_BE * context + torch.arange(context, device=history_BC.device)).argmax(1)
     return best_B, size_BE.gather(1, best_B[:, None])[:, 0]

@@ -46,7 +46,7 @@ def learned() -> CheckpointProposer:
 def both(view: ArenaView) -> tuple[Tensor, Tensor, Tensor]:
     """Drafts of the cascade, the checkpoint and the lookup."""
     rows_B, drafts = torch.tensor([0, 1], dtype=torch.int32), []
-    for proposer in (CascadeProposer(learned(), 4, LEAST), learned(), NgramProposer(4, LEAST)):
+    for proposer in (CascadeProposer(learned(), 16, LEAST), learned(), NgramProposer(4, LEAST)):
         proposer.check(view)
         drafts.append(proposer.propose(view, rows_B, WIDTH))
     return drafts[0], drafts[1], drafts[2]
@@ -62,15 +62,25 @@ def test_a_row_that_repeats_itself_is_continued_and_another_drafted(view: ArenaV
 
 
 @torch.inference_mode()
-def test_trees_are_the_checkpoints_and_repetitions_chains(view: ArenaView) -> None:
-    rows_B = torch.tensor([0, 1], dtype=torch.int32)
-    cascade, alone = CascadeProposer(learned(), 4, LEAST), learned()
+def test_a_repetition_is_a_path_beside_the_checkpoints_nodes(view: ArenaView) -> None:
+    """A likely one comes first and as deep as the tree has rows; a row that repeats nothing has the checkpoint's tree."""
+    rows_B, wide = torch.tensor([0, 1], dtype=torch.int32), 12
+    cascade, alone = CascadeProposer(learned(), 16, LEAST), learned()
     for proposer in (cascade, alone):
         proposer.check(view)
-    tokens, parents = cascade.nodes(view, rows_B, WIDTH)
-    expected_tokens, expected_parents = alone.nodes(view, rows_B, WIDTH)
-    assert (tokens[0].tolist(), parents[0].tolist()) == ([7, 8, 9, 10], [0, 1, 2, 3])
+    tokens, parents = cascade.nodes(view, rows_B, wide)
+    expected_tokens, expected_parents = alone.nodes(view, rows_B, wide)
+    path = _longest_path(tokens[0].tolist(), parents[0].tolist())
+    assert path == [7, 8, 9, 10, 7, 8, 9, 10, 7, 8, 9, 10][: len(path)]
+    assert alone.max_draft == 7 < len(path)
     assert (tokens[1].tolist(), parents[1].tolist()) == (expected_tokens[1].tolist(), expected_parents[1].tolist())
+
+
+def _longest_path(tokens: list[int], parents: list[int]) -> list[int]:
+    paths: list[list[int]] = [[]]
+    for token, parent in zip(tokens, parents, strict=True):
+        paths.append([*paths[parent], token])
+    return max(paths, key=len)
 
 
 def test_the_setting_puts_a_lookup_before_a_checkpoint() -> None:

@@ -1,6 +1,7 @@
 """The choice by a heap, in plain Python: at a few nodes it is quicker than tensors."""
 
 from heapq import heappop, heappush
+from math import inf
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ def _grow(
     tokens, parents = [ABSENT] * count, [0] * count
     heap = [(-values_KPC[0][0][0], 0, 0, 0, 0, 0.0)]
     for draft in range(count):
-        if not heap:
+        if not heap or heap[0][0] == inf:
             break
         score, depth, rank, parent, before, above = heappop(heap)
         candidate = order_KPC[depth][before][rank]

@@ -1,6 +1,7 @@
 """Which drafts become the nodes of a tree: the best paths, as the offline count takes them, whatever the kind."""
 
 import itertools
+import math
 import random
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.nodes import CANDIDATES, Candidates, chain_of, choose_nodes
+from services.common.model.drafters.nodes import CANDIDATES, Candidates, chain_of, choose_nodes, with_path
 from tests.support.tiny_checkpoints import DRAFTERS
 from tests.unit.common.model.pairs import block_ids, context_at
 from tests.unit.common.model.test_drafter_kinds import ANCHORS, LENGTHS, Served, made
@@ -26,14 +27,15 @@ def found(batch: int, depth: int, count: int, conditional: bool) -> Candidates:
 def paths(candidates: Candidates, sequence: int) -> dict[tuple[int, ...], float]:
     """Score every path of every depth by brute force."""
     ids, scores = candidates.ids_BKC[sequence].tolist(), candidates.scores_BKPC[sequence].tolist()
-    known = {}
+    known: dict[tuple[int, ...], float] = {}
     for depth in range(1, len(ids) + 1):
         for picks in itertools.product(range(len(ids[0])), repeat=depth):
             total = 0.0
             for position, pick in enumerate(picks):
                 before = picks[position - 1] if position and len(scores[position]) > 1 else 0
                 total += scores[position][before][pick]
-            known[tuple(ids[position][pick] for position, pick in enumerate(picks))] = total
+            told = tuple(ids[position][pick] for position, pick in enumerate(picks))
+            known[told] = max(total, known.get(told, -math.inf))
     return known
 
 
@@ -76,6 +78,40 @@ def test_equal_scores_come_in_the_order_of_depth_then_rank() -> None:
 def test_a_tree_that_is_exhausted_leaves_nodes_absent() -> None:
     tokens, _ = choose_nodes(found(1, 1, 2, False), 4)
     assert tokens[0, 2:].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_a_path_from_elsewhere_takes_its_share_of_the_scores(conditional: bool) -> None:
+    """Its first token is the head's third candidate, its second unknown to the head, and it ends behind its third."""
+    head = found(1, 3, 3, conditional)
+    own = paths(head, 0)
+    (first, second, _), third = head.ids_BKC[0].tolist(), 77_000
+    path = [first[2], third, 88_000, 99_000, 0]
+    mixed = with_path(head, torch.tensor([path]), torch.tensor([[0.5, 0.25, 0.75, 0.125, 0.0]]))
+    shares = mixed.scores_BKPC.exp().sum(-1)[0]
+    torch.testing.assert_close(shares[:3, 0], torch.ones_like(shares[:3, 0]))
+    scores = {told: score for told, score in paths(mixed, 0).items() if score > -math.inf}
+    half, token = math.log(0.5), (first[2],)
+    assert scores[token] == pytest.approx(math.log(0.5 + 0.5 * math.exp(own[token])))
+    assert scores[first[0],] == pytest.approx(own[first[0],] + half)
+    assert scores[first[0], second[1]] == pytest.approx(own[first[0], second[1]] + half)
+    behind = own[first[2], second[1]] - own[token] + math.log(0.75)
+    assert scores[first[2], second[1]] == pytest.approx(scores[token] + behind)
+    assert scores[first[2], third] == pytest.approx(scores[token] + math.log(0.25))
+    assert scores[tuple(path[:4])] == pytest.approx(scores[token] + math.log(0.25 * 0.75 * 0.125))
+    assert not [told for told in scores if len(told) > 4 or (len(told) == 4 and told != tuple(path[:4]))]
+
+
+def test_a_path_of_no_chance_changes_no_tree() -> None:
+    head = found(2, 4, 3, True)
+    nothing = with_path(head, torch.full((2, 9), 5), torch.zeros(2, 9))
+    assert [each.tolist() for each in choose_nodes(nothing, 9)] == [each.tolist() for each in choose_nodes(head, 9)]
+
+
+def test_candidates_without_a_chance_are_no_nodes() -> None:
+    scores = torch.tensor([[[[0.0, -torch.inf]], [[-torch.inf, -torch.inf]]]])
+    tokens, parents = choose_nodes(Candidates(torch.tensor([[[10, 11], [20, 21]]]), scores), 3)
+    assert (tokens.tolist(), parents.tolist()) == ([[10, -1, -1]], [[0, 0, 0]])
 
 
 def test_a_chain_follows_itself() -> None:
