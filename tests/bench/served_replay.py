@@ -29,10 +29,13 @@ class ServedReplay(Asked):
         self._block.reach(_POSITIONS)
 
     @torch.inference_mode()
-    def rounds(self, text: Text, drafts: int) -> int:
-        """Return in how many rounds of so many drafts a text is written, from its first token behind the prompt on."""
+    def rounds(self, text: Text, drafts: int, foreign: Text | None = None) -> int:
+        """Return in how many rounds of so many drafts a text is written, from its first token behind the prompt on.
+
+        `foreign` is a text whose context stands in place of its own, over and over where it is shorter: the control.
+        """
         table_1N = self._table_of(text)
-        draft_kv = self._written(text, table_1N)
+        draft_kv = self._written(text if foreign is None else _as_long(foreign, len(text.ids)), table_1N)
         rounds, anchor = 0, text.start
         while anchor < len(text.ids) - 1:
             rounds += 1
@@ -55,6 +58,12 @@ class ServedReplay(Asked):
         noise_1KV = gumbel(torch.tensor([text.sampling.seed]), positions_1K, self._target.spec.vocab_size)
         scale_1 = torch.tensor([self._block.sharpness / text.sampling.temperature])
         return Coupling(noise_1KV, scale_1, torch.ones(1))
+
+
+def _as_long(text: Text, length: int) -> Text:
+    """Return a text repeated or cut to a length."""
+    times = -(-length // len(text.ids))
+    return Text((text.ids * times)[:length], text.start, text.sampling)
 
 
 def _right(drafted: Sequence[int], truth: Sequence[int]) -> int:

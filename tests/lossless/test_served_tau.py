@@ -1,0 +1,79 @@
+"""Rounds as served are rounds as counted offline, for every kind of block, and drafts follow from the target's features.
+
+A later kind begins as the embedded pair's drafter, whose tau is no chance, with parts of its own drawn beside. Chains are compared
+draft by draft in `test_chains`.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.training.foreign.folders import begin, form_of
+from models.training.foreign.frozen import load_frozen
+from models.training.foreign.kinds import KINDS, Form
+from models.training.foreign.learning import Learner, LearningOptions
+from models.training.foreign.publish import publish
+from models.training.settings import MODELS
+from services.target.core.request import RequestSpec
+from tests.bench.nodes_offline import Text, tokens_of
+from tests.bench.served_replay import ServedReplay
+from tests.lossless.rig import Rig, RigSettings
+from tests.lossless.served import dflash
+from tests.unit.target.core.specs import GREEDY, SAMPLED, request
+
+TARGET, DRAFTER = MODELS / "embedded" / "target", MODELS / "embedded" / "drafter"
+DRAFTS, SAMPLE, WHOLE, TOKENS = 7, 2, 10, 32
+BOUND = 0.02
+BY_DEFAULT = ("dflash2",)
+
+
+def drafter_of(kind: str, folder: Path) -> Path:
+    """Return a folder with the embedded drafter as one of a kind, whose head of pairs says something."""
+    target = load_frozen(str(TARGET), "cpu")
+    _, shape = form_of(DRAFTER, target)
+    learner = Learner(target, replace(shape, draft_layers=2), LearningOptions(1.0), Form(kind, rank=4))
+    begin(learner, DRAFTER)
+    draw = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in () if learner.drafter.pairs is None else learner.drafter.pairs.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
+        for name, weight in learner.drafter.named_parameters():
+            if "kernel_projection" in name:
+                weight.add_(0.002 * torch.randn(weight.shape, generator=draw))
+    publish(learner.folded(), folder)
+    return folder
+
+
+def asked(count: int) -> list[RequestSpec]:
+    """Greedy ones and sampled ones of the held-out prompts."""
+    held_out = json.loads((MODELS / "embedded" / "heldout_prompts.json").read_text("utf-8"))[:count]
+    told = tokens_of(TARGET, held_out)
+    return [
+        request(f"{name}{index}", ids, TOKENS, replace(sampling, seed=index))
+        for name, sampling in (("greedy", GREEDY), ("sampled", SAMPLED))
+        for index, ids in enumerate(told)
+    ]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_rounds_served_are_those_counted_offline(kind: str, tmp_path: Path, full: bool) -> None:
+    if kind not in BY_DEFAULT and not full:
+        return
+    drafter, specs = drafter_of(kind, tmp_path / "drafter"), asked(WHOLE if full else SAMPLE)
+    settings = RigSettings(width=DRAFTS + 1, slots=4, buckets=(1, 2, 4), context_limit=256)
+    with Rig(TARGET, drafter, settings, dflash(drafter)) as rig:
+        done = rig.run(specs)
+    replay = ServedReplay(TARGET, drafter)
+    texts = [Text([*spec.token_ids, *one.tokens], len(spec.token_ids), spec.sampling) for spec, one in zip(specs, done, strict=True)]
+    for first in ("greedy", "sampled"):
+        chosen = [index for index, spec in enumerate(specs) if spec.request_id.startswith(first)]
+        served = sum(done[index].rounds for index in chosen)
+        offline = sum(replay.rounds(texts[index], DRAFTS) for index in chosen)
+        tokens = sum(len(done[index].tokens) - 1 for index in chosen)
+        blind = sum(replay.rounds(texts[index], DRAFTS, texts[index - 1]) for index in chosen)
+        print(kind, first, tokens, served, offline, blind)
+        assert abs(served / offline - 1.0) <= BOUND
+        assert tokens / offline > 1.3 > 1.25 > tokens / blind
