@@ -121,13 +121,16 @@ class Markov(nn.Module):
     def rank(self, rows: Tensor, table: Tensor, anchors: Tensor) -> Candidates:
         """Candidates are the best behind the chain's draft, each scored by each candidate of the position before."""
         most = min(CANDIDATES, len(table))
-        before, found, scored = anchors[:, None].expand(-1, most), [], []
+        before, found, scored, sure = anchors[:, None].expand(-1, most), [], [], []
         for row in rows.unbind(1):
-            scores = (row @ table.T).float()[:, None] + self.markov_w2(self.markov_w1(before))
+            codes = self.markov_w1(before)
+            sure.append(self.confidence(torch.cat((row.float()[:, None].expand(-1, most, -1), codes), -1)))
+            scores = (row @ table.T).float()[:, None] + self.markov_w2(codes)
             before = scores[:, 0].topk(most, -1).indices
             scored.append(scores.gather(2, before[:, None].expand(-1, most, -1)))
             found.append(before)
-        return Candidates(torch.stack(found, 1), log_chances(torch.stack(scored, 1), None))
+        chances = log_chances(torch.stack(scored, 1), None) + F.logsigmoid(torch.stack(sure, 1))
+        return Candidates(torch.stack(found, 1), chances)
 
     def _logits(self, scored: Scored) -> Tensor:
         logits: Tensor = (scored.rows @ scored.table.T).float() + self.markov_w2(self.markov_w1(scored.before))

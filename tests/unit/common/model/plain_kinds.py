@@ -17,6 +17,11 @@ class PlainDspark(PlainDflash):
             drafts.append(int((lm_head_VD @ row_D + second_VR @ first_VR[before]).argmax()))
         return drafts
 
+    def confidence(self, row_D: Tensor, before: int) -> float:
+        weight_F, bias = self.weights["confidence_head.proj.weight"][0], self.weights["confidence_head.proj.bias"]
+        inputs_F = torch.cat((row_D, self.weights["markov_head.markov_w1.weight"][before]))
+        return float(1.0 / (1.0 + torch.exp(-(weight_F @ inputs_F + bias[0]))))
+
 
 class PlainDflash2(PlainDflash):
     """Convolutions around the sublayers, and a selector behind the head."""

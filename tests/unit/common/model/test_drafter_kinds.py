@@ -16,7 +16,7 @@ from services.common.model.drafters.coupling import Coupling
 from services.common.model.files.manifest import write_manifest
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape, write_configs, write_tiny
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, ids_like, span_at, tables
-from tests.unit.common.model.plain_kinds import PLAIN
+from tests.unit.common.model.plain_kinds import PLAIN, PlainDspark
 
 SHAPE = TinyShape(tied=False)
 LENGTHS, ANCHORS = [5, 21, 12], [9, 80, 33]
@@ -84,6 +84,23 @@ def test_hidden_states_equal_the_plain_implementation(kind: str, tmp_path: Path)
     for row, (features, anchor) in enumerate(zip(served.features, ANCHORS, strict=True)):
         expected = plain.hidden(features, anchor, served.target.embed_VD, SHAPE.block_size)
         torch.testing.assert_close(got[row], expected, atol=1e-10, rtol=1e-10)
+
+
+def test_candidates_are_as_likely_together_as_a_checkpoint_is_sure(tmp_path: Path) -> None:
+    pair = made(tmp_path, "dspark")
+    served, plain = Served(pair), PlainDspark(pair.drafter, torch.float64)
+    block, rows = served.block, context_at(served.table, LENGTHS, SHAPE.block_size)
+    tables_of = block.seat(served.target.embed_VD, served.target.lm_head_VD)
+    ranked = block.rank(block_ids(block, torch.tensor(ANCHORS)), rows, served.kv, *tables_of)
+    chances_BKP = ranked.scores_BKPC.exp().sum(-1)
+    for row, (features, anchor) in enumerate(zip(served.features, ANCHORS, strict=True)):
+        hidden = plain.hidden(features, anchor, served.target.embed_VD, SHAPE.block_size)
+        assert chances_BKP[row, 0].tolist() == pytest.approx([plain.confidence(hidden[0], anchor)] * 8)
+        for position in range(1, len(hidden)):
+            before = ranked.ids_BKC[row, position - 1].tolist()
+            expected = [plain.confidence(hidden[position], token) for token in before]
+            assert chances_BKP[row, position].tolist() == pytest.approx(expected)
+            assert max(expected) - min(expected) > 1e-3
 
 
 def test_fewer_drafts_are_the_first_of_all(kind: str, tmp_path: Path) -> None:

@@ -141,4 +141,6 @@ def test_the_chain_of_every_kind_is_a_path_of_first_candidates(kind: str, couple
             chain.append(int(ranked.ids_BKC[sequence, position, pick]))
         chains.append(chain)
     assert chains == served.propose(count, coupling)
-    torch.testing.assert_close(ranked.scores_BKPC.exp().sum(-1), torch.ones_like(ranked.scores_BKPC[..., 0]))
+    chances = ranked.scores_BKPC.exp().sum(-1)
+    # A head of confidence leaves the rest to no candidate.
+    assert (chances < 1.0).all() if kind == "dspark" else torch.allclose(chances, torch.ones_like(chances))

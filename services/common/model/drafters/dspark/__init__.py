@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from services.common.model.drafters.dspark.confidence import Confidence
 from services.common.model.drafters.dspark.markov import MarkovHead
 from services.common.model.drafters.heads import ArgmaxHead, DraftHead
 from services.common.model.drafters.reading import finish_block, read_block
@@ -64,7 +65,7 @@ def read_spec(fields: Fields) -> DSparkSpec:
 
 
 def head_shapes(spec: DrafterSpec) -> Shapes:
-    """Return the tables of the bias, and the head of confidence, which takes no part yet."""
+    """Return the tables of the bias, and the head of confidence."""
     assert isinstance(spec, DSparkSpec), "the spec of this kind"
     shapes: Shapes = {}
     if spec.markov_rank:
@@ -87,4 +88,9 @@ def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, 
         return ArgmaxHead(spec, vocabulary)
     shapes = head_shapes(spec)
     first_VR, second_VR = (checkpoint.read(name, shapes[name], dtype).to(device) for name in (_FIRST, _SECOND))
-    return MarkovHead(spec, first_VR, second_VR, vocabulary)
+    confidence = None
+    if spec.confidence_inputs:
+        names = f"{_CONFIDENCE}.weight", f"{_CONFIDENCE}.bias"
+        weight_1F, bias_1 = (checkpoint.read(name, shapes[name], dtype).to(device) for name in names)
+        confidence = Confidence(weight_1F[0], bias_1, spec.hidden_size)
+    return MarkovHead(spec, first_VR, second_VR, vocabulary, confidence)

@@ -7,6 +7,7 @@ from services.common.kernels.argmax_token import argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.dspark.confidence import Confidence
 from services.common.model.drafters.heads import log_chances, scaled_logits
 from services.common.model.drafters.nodes import CANDIDATES, Candidates
 from services.common.model.drafters.spec import DrafterSpec
@@ -18,9 +19,16 @@ class MarkovHead:
 
     sharpness = 1.0
 
-    def __init__(self, spec: DrafterSpec, first_VR: Tensor, second_VR: Tensor, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        spec: DrafterSpec,
+        first_VR: Tensor,
+        second_VR: Tensor,
+        vocabulary: Vocabulary,
+        confidence: Confidence | None = None,
+    ) -> None:
         """`first_VR` has a row for each of the target's tokens, `second_VR` for each that the head scores."""
-        self._spec, self._vocabulary = spec, vocabulary
+        self._spec, self._vocabulary, self._confidence = spec, vocabulary, confidence
         self._first_VR, self._second_VR = first_VR, second_VR
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
@@ -40,26 +48,34 @@ class MarkovHead:
         return torch.stack(drafts, 1)
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
-        """Candidates are the best behind the chain's draft, each scored by each candidate of the position before."""
+        """Candidates are the best behind the chain's draft, each scored by each candidate of the position before.
+
+        Where the checkpoint says how sure it is, candidates of a position have that chance together.
+        """
         batch, count, width = hidden_BKD.shape
         if coupling is not None:
             coupling = self._vocabulary.coupling(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
         most = min(CANDIDATES, logits_BKV.shape[-1])
-        before_BP, found, scored = anchor_B[:, None].expand(-1, most), [], []
+        before_BP, found, scored, sure = anchor_B[:, None].expand(-1, most), [], [], []
         for position in range(count):
-            scores_BPV = self._behind(logits_BKV[:, position], before_BP, coupling, position)
+            first_BPR = self._first_VR.index_select(0, before_BP.flatten()).view(*before_BP.shape, -1)
+            if self._confidence is not None:
+                sure.append(self._confidence.log_chances(hidden_BKD[:, position], first_BPR))
+            scores_BPV = self._behind(logits_BKV[:, position], first_BPR, coupling, position)
             entries_BC = scores_BPV[:, 0].topk(most, -1).indices
             scored.append(scores_BPV.gather(2, entries_BC[:, None].expand(-1, most, -1)))
             before_BP = self._vocabulary.tokens(entries_BC)
             found.append(before_BP)
-        return Candidates(torch.stack(found, 1), log_chances(torch.stack(scored, 1), coupling))
+        scores_BKPC = log_chances(torch.stack(scored, 1), coupling)
+        if sure:
+            scores_BKPC = scores_BKPC + torch.stack(sure, 1)[..., None]
+        return Candidates(torch.stack(found, 1), scores_BKPC)
 
-    def _behind(self, logits_BV: Tensor, before_BP: Tensor, coupling: Coupling | None, position: int) -> Tensor:
-        """Return the scores of a position behind each of some tokens [B, P, V]."""
-        first_BPR = self._first_VR.index_select(0, before_BP.flatten()).view(*before_BP.shape, -1)
+    def _behind(self, logits_BV: Tensor, first_BPR: Tensor, coupling: Coupling | None, position: int) -> Tensor:
+        """Return the scores of a position behind each of some tokens, by their codes [B, P, V]."""
         bias_NV = linear(first_BPR.flatten(0, 1), self._second_VR)
-        scores_BPV = logits_BV[:, None] + bias_NV.view(*before_BP.shape, -1)
+        scores_BPV = logits_BV[:, None] + bias_NV.view(*first_BPR.shape[:2], -1)
         if coupling is None:
             return scores_BPV
         return torch.stack([coupling.at(scores_BV, position) for scores_BV in scores_BPV.unbind(1)], 1)
