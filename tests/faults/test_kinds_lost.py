@@ -14,7 +14,7 @@ from tests.faults.test_drafter_lost import test_f1_drafters_killed_under_live_st
 from tests.faults.test_target_lost import test_f4_targets_killed_under_live_streams as kill_targets
 from tests.support.tiny_kinds import PAIRS
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize("kind", sorted(PAIRS))

@@ -1,7 +1,7 @@
-"""Rounds as served are rounds as counted offline, for every kind of block, and drafts follow from the target's features.
+"""Rounds as served are those counted offline, for every kind of block, and drafts follow from the target's features.
 
-A later kind begins as the embedded pair's drafter, whose tau is no chance, with parts of its own drawn beside. Chains are compared
-draft by draft in `test_chains`.
+A later kind begins as the embedded pair's drafter, whose tau is no chance, with parts of its own drawn beside. Chains
+are compared draft by draft in `test_chains`.
 """
 
 import json
@@ -67,7 +67,10 @@ def test_rounds_served_are_those_counted_offline(kind: str, tmp_path: Path, full
     with Rig(TARGET, drafter, settings, dflash(drafter)) as rig:
         done = rig.run(specs)
     replay = ServedReplay(TARGET, drafter)
-    texts = [Text([*spec.token_ids, *one.tokens], len(spec.token_ids), spec.sampling) for spec, one in zip(specs, done, strict=True)]
+    texts = [
+        Text([*spec.token_ids, *one.tokens], len(spec.token_ids), spec.sampling)
+        for spec, one in zip(specs, done, strict=True)
+    ]
     for first in ("greedy", "sampled"):
         chosen = [index for index, spec in enumerate(specs) if spec.request_id.startswith(first)]
         served = sum(done[index].rounds for index in chosen)

@@ -63,7 +63,7 @@ def test_a_row_that_repeats_itself_is_continued_and_another_drafted(view: ArenaV
 
 @torch.inference_mode()
 def test_a_repetition_is_a_path_beside_the_checkpoints_nodes(view: ArenaView) -> None:
-    """A likely one comes first and as deep as the tree has rows; a row that repeats nothing has the checkpoint's tree."""
+    """A likely one is as deep as the tree has rows; a row that repeats nothing has the checkpoint's tree."""
     rows_B, wide = torch.tensor([0, 1], dtype=torch.int32), 12
     cascade, alone = CascadeProposer(learned(), 16, LEAST), learned()
     for proposer in (cascade, alone):

@@ -19,19 +19,24 @@ def looked_up(*texts: list[int], count: int = COUNT, shortest: int = 1) -> Repea
 def plain(text: list[int]) -> tuple[list[int], list[float], int]:
     """The continuation, the share of occurrences that go on with each token, and the length of the match."""
     end = len(text)
-    sizes = {
-        place: next((n for n in range(min(LONGEST, place)) if text[place - 1 - n] != text[end - 1 - n]), min(LONGEST, place))
-        for place in range(1, end)
-    }  # fmt: skip
+    sizes = {place: _alike(text[:place], text) for place in range(1, end)}
     longest = max(sizes.values(), default=0)
     starts = sorted((place for place, size in sizes.items() if size == longest and size), reverse=True)[:OCCURRENCES]
     paths = [[text[start + step % (end - start)] for step in range(COUNT)] for start in starts]
     if not paths:
         return [], [], 0
-    counts = [[sum(other[: step + 1] == path[: step + 1] for other in paths) for step in range(COUNT)] for path in paths]
+    counts = [
+        [sum(other[: step + 1] == path[: step + 1] for other in paths) for step in range(COUNT)] for path in paths
+    ]
     best = max(range(len(paths)), key=lambda one: (sum(counts[one]), -one))
     before = [len(paths), *counts[best][:-1]]
     return paths[best], [now / then for now, then in zip(counts[best], before, strict=True)], longest
+
+
+def _alike(part: list[int], text: list[int]) -> int:
+    """How many of the last tokens are equal."""
+    pairs = list(zip(reversed(part), reversed(text), strict=False))[:LONGEST]
+    return next((n for n, (one, other) in enumerate(pairs) if one != other), len(pairs))
 
 
 @pytest.mark.parametrize("letters", [2, 3, 6])

@@ -53,7 +53,7 @@ def with_path(found: Candidates, tokens_BD: Tensor, chances_BD: Tensor) -> Candi
 
 
 def _beside_nothing(found: Candidates, tokens_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ids [B, D, C + 1] and scores [B, D, C + 1, C + 1] with a candidate more, which has no chance yet."""
+    """Return ids [B, D, C] and scores [B, D, C, C], where C is a candidate more, which has no chance yet."""
     more = tokens_BD.shape[1] - found.ids_BKC.shape[1]
     assert more >= 0, "a path is as long as the tree may be deep"
     ids_BDC = torch.nn.functional.pad(found.ids_BKC, (0, 0, 0, more), value=kernels.ABSENT)
