@@ -71,8 +71,9 @@ class Attachment:
         return self._handoff.drafts(rows, width)
 
     def draft(
-        self, generation: int, number: int, bucket: int, width: int, rows: int, behind_prompts: bool = False
-    ) -> None:
+        self, generation: int, number: int, bucket: int, width: int, rows: int, nodes: bool = False,
+        behind_prompts: bool = False,
+    ) -> None:  # fmt: skip
         """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
 
         Raises:
@@ -81,12 +82,12 @@ class Attachment:
         pacer = self._check(generation)
         if bucket not in self.offer.buckets:
             raise invalid_field("bucket", f"{bucket} was not agreed on")
-        if width not in self.offer.widths:
+        if width not in (self.offer.trees if nodes else self.offer.widths):
             raise invalid_field("width", f"{width} was not agreed on")
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
         try:
-            pacer.draft(number, bucket, width, behind_prompts)
+            pacer.draft(number, bucket, width, nodes, behind_prompts)
         except RuntimeError:
             end_if_lost(self._device)
             raise
@@ -126,7 +127,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         shared = check_arena(mapped.arena, offer, proposer)
         handoff = build_handoff(offer, mapped, shared)
         pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
-        pacer.warm_up(offer.buckets, offer.widths, threads)
+        pacer.warm_up(offer.buckets, offer.widths, threads, offer.trees)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()

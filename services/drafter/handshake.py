@@ -26,24 +26,23 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused("hand-off by socket needs an arena in host memory; this one is on a GPU")
     if not (offer.generation and offer.slots and offer.block_size):
         raise refused("generation, slots and block size must be positive")
-    if min(offer.buckets, default=0) < 1 or min(offer.widths, default=0) < 2:
+    if min(offer.buckets, default=0) < 1 or min((*offer.widths, *offer.trees), default=0) < 2:
         raise refused("buckets must be 1 or more and widths 2 or more")
     if offer.layout is None:
         _check_no_memory(offer, proposer)
-    drafts, limit = max(offer.widths) - 1, _most(offer, proposer)
-    if limit is not None and drafts > limit:
-        raise refused(f"width {drafts + 1} needs {drafts} drafts; this drafter proposes {limit}")
+    if proposer.max_draft is not None:
+        _check_widths(offer, proposer.max_draft)
     if proposer.revision and offer.drafter_sha256 != proposer.revision:
         theirs = offer.drafter_sha256 or "none"
         raise refused(f"drafter checkpoint: the target writes context for {theirs}, this one is {proposer.revision}")
 
 
-def _most(offer: AttachOffer, proposer: Proposer) -> int | None:
-    """The most drafts of a row: of a tree each position may have several."""
-    if proposer.max_draft is None or offer.layout is None:
-        return proposer.max_draft
-    trees = any(entry.name == attach.PARENTS for entry in offer.layout.tensors)
-    return proposer.max_draft * (CANDIDATES if trees else 1)
+def _check_widths(offer: AttachOffer, most: int) -> None:
+    """Of a tree each position may have several drafts."""
+    for widths, limit in ((offer.widths, most), (offer.trees, most * CANDIDATES)):
+        drafts = max(widths, default=1) - 1
+        if drafts > limit:
+            raise refused(f"width {drafts + 1} needs {drafts} drafts; this drafter proposes {limit}")
 
 
 def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
@@ -53,7 +52,7 @@ def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused(f"proposer {proposer.kind} reads the target's memory, and this target shares none; ngram can")
     if not offer.context_limit:
         raise refused("without an arena the context limit must be positive")
-    words = (offer.slots + 1) * (offer.context_limit + max(offer.widths)) + max(offer.buckets)
+    words = (offer.slots + 1) * (offer.context_limit + offer.widest) + max(offer.buckets)
     if words > MAX_TEXT_TOKENS:
         raise refused(
             f"texts of {offer.slots} slots with {offer.context_limit} tokens are more than this drafter keeps"
@@ -86,10 +85,10 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> ArenaVi
 def _check_shapes(arena: Arena, offer: AttachOffer) -> None:
     tables, history = arena.tensor(attach.BLOCK_TABLE), arena.tensor(attach.HISTORY)
     rows, tokens = arena.tensor(attach.ROWS), arena.tensor(attach.TOKENS)
-    if max(offer.buckets) > len(rows) or max(offer.widths) - 1 > tokens.shape[-1]:
+    if max(offer.buckets) > len(rows) or offer.widest - 1 > tokens.shape[-1]:
         raise ValueError("a bucket or a width is larger than its tensors")
     sizes_of = offer.slots, tables.shape[-1], history.shape[-1], len(rows), tokens.shape[-1]
-    shape = attach.ControlShape(*sizes_of, nodes=attach.PARENTS in arena)
+    shape = attach.ControlShape(*sizes_of, nodes=bool(offer.trees))
     for name, (sizes, dtype) in attach.control_tensors(shape).items():
         found = arena.tensor(name)
         if tuple(found.shape) != sizes or found.dtype != dtype:

@@ -55,7 +55,7 @@ def _own_arena(offer: AttachOffer, device: torch.device) -> Arena:
         max_blocks=1,
         context=offer.context_limit,
         max_bucket=max(offer.buckets),
-        max_draft=max(offer.widths) - 1,
+        max_draft=offer.widest - 1,
     )
     arena = _allocate(attach.control_tensors(shape), device)
     arena.tensor(attach.NONCE)[0] = offer.nonce

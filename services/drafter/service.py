@@ -105,7 +105,7 @@ def paced(attachment: Attachment, request: pb.PaceRequest) -> pb.PaceResponse | 
     if request.texts and not request.width:
         return None
     started = time.perf_counter_ns()
-    shape = request.bucket, request.width, request.rows
+    shape = request.bucket, request.width, request.rows, request.nodes
     attachment.draft(request.generation, request.round, *shape, request.behind_prompts)
     drafts = attachment.drafts(request.rows, request.width)
     micros = (time.perf_counter_ns() - started) // 1000

@@ -35,6 +35,7 @@ from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, mixed_of, packs_of, shorts_of
+from services.target.device.warm_up import Cell
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
@@ -46,12 +47,12 @@ from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, widths_within
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, within
 
 _LOG = logging.getLogger(__name__)
 
 _HEAD_STEP = 16
-Costs = Callable[[], Mapping[tuple[int, int], float]]
+Costs = Callable[[], Mapping[Cell, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +113,9 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     _check_heads(settings, model)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
-    nodes = _nodes(settings, model, context)
-    widths = _widths(settings, model, context, limit, nodes)
-    budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
-    shapes = _shapes(settings, model, budget.blocks, limit, widths, nodes)
+    widths, trees = _widths(settings, model, context, limit)
+    budget = _plan(settings, pair_terms(settings, model, context, limit, widths, trees), model.device, limit)
+    shapes = _shapes(settings, model, budget.blocks, limit, widths, trees)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
@@ -129,7 +129,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
     return Worker(
-        model=_served(settings, model, limit, widths),
+        model=_served(settings, model, limit, shapes.max_draft),
         scheduler=_scheduler(settings, shapes, pool, policy, cache, handoff.look_ahead),
         runner=runner,
         handoff=handoff,
@@ -199,16 +199,19 @@ def _nodes(settings: TargetSettings, model: Target, context: DraftContext) -> bo
     return not why
 
 
-def _widths(settings: TargetSettings, model: Target, context: DraftContext, limit: int, nodes: bool) -> tuple[int, ...]:
-    """The widths that the drafter can fill with drafts, and whose graphs fit."""
+def _widths(
+    settings: TargetSettings, model: Target, context: DraftContext, limit: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The widths of chains, and of trees, that the drafter can fill with drafts, and whose graphs fit."""
     if not settings.speculates:
-        return (1,)
+        return (1,), ()
     longest = context.most_rows or settings.draft_widths[-1]
-    if nodes:
-        longest = min(MOST_NODES, 1 + CANDIDATES * (longest - 1))
     sets = (settings.draft_widths, settings.fewer_widths)
     widths, fewer = (tuple(width for width in each if width <= longest) for each in sets)
-    return widths if widths == fewer else widths_within(settings, model, context, limit, widths, fewer)
+    most = min(MOST_NODES, 1 + CANDIDATES * (longest - 1)) if _nodes(settings, model, context) else 0
+    trees = tuple(nodes for nodes in settings.tree_widths if nodes <= most)
+    choices = ((widths, trees), (fewer, trees), (fewer, ()))
+    return within(settings, model, context, limit, choices)
 
 
 def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, limit: int) -> MemoryBudget:
@@ -223,10 +226,11 @@ def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, li
 
 
 def _shapes(
-    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...], nodes: bool
+    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...], trees: tuple[int, ...]
 ) -> RunnerSettings:
     buckets = buckets_of(settings.slots)
-    packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
+    every = sorted({*widths, *trees})
+    packs = packs_of(pack_tokens(settings, model, every), model.spec, model.device)
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
@@ -235,14 +239,14 @@ def _shapes(
         snapshots=settings.held_snapshots,
         widths=widths,
         buckets=buckets,
-        shorts=shorts_of(buckets, widths, model.spec, model.dtype, model.device),
+        shorts=shorts_of(buckets, every, model.spec, model.dtype, model.device),
         packs=packs,
         mixed=mixed_of(packs, buckets[-1], model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
         eager=settings.eager,
-        nodes=nodes,
+        trees=trees,
         coded=settings.coded,
     )
 
@@ -253,15 +257,15 @@ def _check(settings: TargetSettings, key: str) -> ExactCheck:
 
 
 def _policy(
-    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[tuple[int, int], float], runner: Runner
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[Cell, float], runner: Runner
 ) -> tuple[WidthPolicy, Costs]:
-    if settings.adaptive and len(shapes.widths) > 1:
+    if settings.adaptive and len(shapes.every_width) > 1:
         # On a CPU, times vary by more than contexts of its models add.
         per_token = runner.context_micros() if settings.device == "cuda" else {}
         _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
-        policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token, shapes.nodes)
+        policy = adaptive_policy(shapes.every_width, shapes.buckets, micros, per_token)
         return policy, policy.costs.table
-    return FixedWidth(shapes.widths[-1], SAMPLED), lambda: micros
+    return FixedWidth(shapes.every_width[-1], SAMPLED), lambda: micros
 
 
 def _snapshots(settings: TargetSettings, model: Target, runner: Runner) -> SnapshotPool | None:
@@ -312,7 +316,7 @@ def _scheduler(
     return Scheduler(limits, pool, cache, policy)
 
 
-def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[int, ...]) -> ServedModel:
+def _served(settings: TargetSettings, model: Target, limit: int, max_draft: int) -> ServedModel:
     return ServedModel(
         name=settings.model_name,
         revision=model.revision,
@@ -320,7 +324,7 @@ def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[i
         vocab_size=model.spec.vocab_size,
         eos_token_ids=tuple(model.spec.eos_token_ids),
         dtype=settings.dtype,
-        max_draft=widths[-1] - 1,
+        max_draft=max_draft,
         recommended_sampling=model.spec.recommended_sampling,
         grammars=_grammars(settings, model),
     )
@@ -346,6 +350,7 @@ def _terms(
         slots=shapes.slots,
         buckets=shapes.buckets,
         widths=shapes.widths[1:],
+        trees=shapes.trees,
         block_size=shapes.block_size,
         target_pid=pid,
         handoff=handoff,

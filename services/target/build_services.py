@@ -174,7 +174,7 @@ def _attacher(
     observe: Callable[[float], object],
     failed: Callable[[BaseException], None],
 ) -> tuple[Offers | None, Attacher | None]:
-    if not settings.speculates or not worker.terms.widths:
+    if not settings.speculates or not (worker.terms.widths or worker.terms.trees):
         return None, None
     offers = make_offers(worker.arena, worker.terms, folder, settings.shares_memory)
     files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)

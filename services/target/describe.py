@@ -11,6 +11,7 @@ from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.limits import PROTOCOL_VERSION
 from services.target.build_device import Worker
+from services.target.core.width import Width, order_of
 from services.target.device.exact.check import Exactness
 from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
@@ -92,8 +93,9 @@ def _sampling_to_pb(model: ServedModel) -> types.Sampling:
     return sampling
 
 
-def _costs_to_pb(costs: Mapping[tuple[int, int], float]) -> list[pb.RoundCost]:
-    return [pb.RoundCost(bucket=bucket, width=width, micros=cost) for (bucket, width), cost in sorted(costs.items())]
+def _costs_to_pb(costs: Mapping[tuple[int, Width], float]) -> list[pb.RoundCost]:
+    rows = sorted((bucket, *order_of(width), cost) for (bucket, width), cost in costs.items())
+    return [pb.RoundCost(bucket=bucket, width=width, nodes=nodes, micros=cost) for bucket, width, nodes, cost in rows]
 
 
 def _budget_to_pb(budget: MemoryBudget) -> pb.Budget:
@@ -114,6 +116,7 @@ def _round_to_pb(entry: RoundEntry) -> pb.RoundRecord:
     return pb.RoundRecord(
         number=entry.number,
         width=entry.width,
+        nodes=entry.nodes,
         requests=entry.requests,
         committed=entry.committed,
         accepted=entry.accepted,

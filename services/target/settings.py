@@ -18,6 +18,8 @@ _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
 _CODES = "int8"
+_NODES = (8, 16)
+"""Nodes of trees. Four bring some percent more than a chain of four (docs/log/2026-11.md)."""
 _KV_DTYPES = (_AUTO, _CODES)
 _WEIGHTS = ("auto", "int8", "dtype")
 _ANCHORS = ("auto", "true", "false")
@@ -128,10 +130,11 @@ class TargetSettings:
 
     # Scheduling
     widths: tuple[int, ...] = ()
-    """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, `1,4,8,16` there with nodes, and
-    `1,4,6,8,12,16` on a GPU if they fit."""
+    """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, and `1,4,6,8,12,16` on a GPU if
+    they fit."""
     nodes: bool = False
-    """Rounds check trees of drafts, and a width counts their nodes; with a drafter's checkpoint."""
+    """Rounds may check trees of drafts beside chains, whichever brings more; with a drafter's checkpoint. Trees have as
+    many nodes as widths of eight and more say, else the widest; empty: 8 and 16."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
@@ -320,7 +323,15 @@ class TargetSettings:
     @property
     def fewer_widths(self) -> tuple[int, ...]:
         """Those that are left where graphs for all of them would take too much of the memory for K/V."""
-        return self.widths or ((1, 4, 8, 16) if self.device == "cuda" or self.nodes else (1, 4, 8))
+        return self.widths or ((1, 4, 8, 16) if self.device == "cuda" else (1, 4, 8))
+
+    @property
+    def tree_widths(self) -> tuple[int, ...]:
+        """Nodes that rounds of trees may have, as far as the drafter can fill them."""
+        if not self.nodes:
+            return ()
+        many = tuple(width for width in self.widths if width >= _NODES[0])
+        return many or self.widths[1:][-1:] if self.widths else _NODES
 
     @property
     def chunk_tokens(self) -> int:

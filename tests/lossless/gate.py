@@ -37,6 +37,8 @@ HYBRIDS = {"qwen3_5": ("dflash", "ngram", "perfect", "adversarial"), "qwen3_next
 WIDTHS, HYBRID_WIDTHS = (4, 8), (4, 8, 16)
 TIGHT = 14
 """Blocks that hold no more than the two longest requests."""
+LONGEST = 8
+"""Rows of the drafter's block."""
 STRAINS = ("preempted", "moved", "hit")
 """What may befall the requests of a case: blocks run out, or another target or the same one continues their text.
 
@@ -220,6 +222,7 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         drafter_memory=MEMORY.get(case.proposer, ""),
         eos_ids=EOS,
         nodes=case.proposer in NODE_PROPOSERS,
+        between=min(case.width, LONGEST) if case.batch > 1 else 0,
         coded=case.coded,
         whole=case.whole,
     )

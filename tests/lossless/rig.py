@@ -22,6 +22,7 @@ from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan, PositionLogprobs, PromptScores
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
+from services.target.core.width import Tree, Width
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import PackShape, RunnerSettings, WholePack
@@ -29,7 +30,7 @@ from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.settings import PAUSE_S, SchedulerSettings
-from services.target.scheduling.width.policy import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from tests.lossless.loaded import loaded
 
 GENERATION = 7
@@ -63,7 +64,7 @@ class RigSettings:
 
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
-    hand-off by wire. With `nodes` drafts are trees.
+    hand-off by wire. With `nodes` drafts are trees, and with `between` every third round has chains of as many rows.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
     `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits, with
     `whole` rows are.
@@ -87,11 +88,34 @@ class RigSettings:
     whole: bool = False
     synthetic_acceptance: tuple[float, ...] = ()
     nodes: bool = False
+    between: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Every width of the rig."""
-        return (1,) if self.width == 1 else (1, self.width)
+        """Every width of the rig's chains."""
+        width = self.between if self.nodes else self.width
+        return (1, width) if width > 1 else (1,)
+
+    @property
+    def policy(self) -> WidthPolicy:
+        """What chooses widths."""
+        if not self.nodes:
+            return FixedWidth(self.width)
+        return InTurn(self.width, self.between) if self.between else FixedWidth(Tree(self.width))
+
+
+class InTurn(FixedWidth):
+    """Two rounds of trees, then one of chains."""
+
+    def __init__(self, nodes: int, chain: int) -> None:
+        super().__init__(Tree(nodes))
+        self._chain, self._count = chain, 0
+
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
+        """The tree's width, the chain's, or 1."""
+        self._count += 1
+        width = super().choose(bucket, rows, context)
+        return self._chain if width != 1 and self._count % 3 == 0 else width
 
 
 @dataclass(slots=True)
@@ -131,7 +155,7 @@ class Rig:
             mixed=_mixed(settings),
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
-            nodes=settings.nodes,
+            trees=(settings.width,) if settings.nodes else (),
             coded=settings.coded,
         )
         self.arena: Arena = MemfdArena.create(
@@ -257,4 +281,4 @@ def _scheduler(settings: RigSettings, shapes: RunnerSettings, pool: BlockPool, c
         look_ahead=settings.look_ahead,
         eos=frozenset(settings.eos_ids),
     )
-    return Scheduler(sizes, pool, cache, FixedWidth(settings.width))
+    return Scheduler(sizes, pool, cache, settings.policy)

@@ -25,12 +25,12 @@ class Served:
         shared = ArenaView.of(rig.arena, rig.shapes.block_size)
         proposer.check(shared)
         self._pacer = DraftRunner(shared, proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
-        self._pacer.warm_up(rig.shapes.buckets, [width for width in rig.shapes.widths if width > 1])
+        self._pacer.warm_up(rig.shapes.buckets, rig.shapes.widths[1:], trees=rig.shapes.trees)
 
     @torch.inference_mode()
     def draft(self, plan: Plan) -> bool:
         """Fills the mailbox."""
-        self._pacer.draft(plan.number, plan.bucket, plan.width)
+        self._pacer.draft(plan.number, plan.bucket, plan.width, plan.nodes)
         return True
 
 

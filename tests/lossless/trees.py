@@ -23,9 +23,11 @@ class Scattered:
         self.vocab = rig.model.spec.vocab_size
 
     def draft(self, plan: Plan) -> bool:
-        """Writes a tree for every row."""
+        """Writes a tree for every row; of a round of chains the truth, beside parents that say nothing."""
         for slot in plan.rows:
-            tokens, parents = self.tree(self._perfect.next_tokens(slot, plan.width - 1))
+            truth = self._perfect.next_tokens(slot, plan.width - 1)
+            tokens, parents = self.tree(truth)
+            tokens = tokens if plan.nodes else list(truth)
             self._parents_SK[slot, : len(parents)] = torch.tensor(parents, dtype=torch.int32)
             self._mailbox.write(slot, plan.number, tokens)
         return True

@@ -135,7 +135,7 @@ def _beside(rig: Rig, drafter: Path) -> Attachment:
     block.check(shared)
     pacer = DraftRunner(shared, block, GENERATION, StepGraphs("cpu"), handoff)
     terms = _terms(rig)
-    pacer.warm_up(terms.buckets, terms.widths)
+    pacer.warm_up(terms.buckets, terms.widths, trees=terms.trees)
     with BareOffers(terms).offer(GENERATION) as offer:
         return Attachment(offer, Mapped(rig.arena, 0), pacer, handoff, rig.shapes.max_draft, CPU)
 
@@ -148,6 +148,7 @@ def _terms(rig: Rig) -> OfferConstants:
         slots=shapes.slots,
         buckets=shapes.buckets,
         widths=shapes.widths[1:],
+        trees=shapes.trees,
         block_size=shapes.block_size,
         target_pid=0,
         handoff=HandoffMode.WIRE,

@@ -57,7 +57,7 @@ MASKS = (
     Mutant(
         "a-round-waits-for-masks-that-no-rule-needs-yet",
         "services.target.device.masks",
-        "return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widths[-1]",
+        "return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widest",
         "return seat.walker is not None",
         f"{_AHEAD}test_no_round_waits_for_masks_that_no_rule_needs",
     ),

@@ -85,6 +85,8 @@ class AttachOffer:
     Draft context is K/V that the target computes from its own features for a drafter to attend to. The name is empty
     where the target writes none, and its drafters need none.
 
+    Rounds ask for chains of `widths`, and for trees of as many nodes as `trees` say.
+
     Exactly one of `side_socket` (CPU) and `cuda_handle` with `gpu_uuid` (GPU) is set. Where no memory is shared there
     is neither, and no `layout`; `context_limit` then tells the most tokens of a text.
     """
@@ -98,6 +100,7 @@ class AttachOffer:
     buckets: tuple[int, ...]
     widths: tuple[int, ...]
     block_size: int
+    trees: tuple[int, ...] = ()
     side_socket: str = ""
     cuda_handle: bytes = b""
     gpu_uuid: str = ""
@@ -105,6 +108,11 @@ class AttachOffer:
     target_pid: int = 0
     context_limit: int = 0
     protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def widest(self) -> int:
+        """Most rows of a sequence in a round; 0 where no round was offered."""
+        return max((*self.widths, *self.trees), default=0)
 
 
 @dataclass(frozen=True, slots=True)

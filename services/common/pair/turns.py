@@ -21,6 +21,7 @@ class Ask(NamedTuple):
     bucket: int
     width: int
     rows: int
+    nodes: bool = False
 
 
 class Answer(NamedTuple):
@@ -33,7 +34,7 @@ class Answer(NamedTuple):
 
 Sent = TypeVar("Sent", bound=tuple[int, ...])
 Received = TypeVar("Received", bound=tuple[int, ...])
-_ASK = struct.Struct("<QQIII")
+_ASK = struct.Struct("<QQIII?")
 _ANSWER = struct.Struct("<QQI")
 
 

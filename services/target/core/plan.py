@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from services.common.request.sampling import FinishReason
 from services.target.core.request import Request, RequestSpec
+from services.target.core.width import Tree, Width
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Plan:
     pad slot, behind all others, belongs to none.
 
     A row is a slot that decodes in this round. Each row verifies `width` tokens: its anchor, which is the last
-    committed token, and `width - 1` drafts. A round of width 1 is plain. The forward has `bucket` rows, the smallest
-    captured number that holds them all; the rest are the pad slot's.
+    committed token, and `width - 1` drafts: a chain, or with `nodes` a tree. A round of width 1 is plain. The forward
+    has `bucket` rows, the smallest captured number that holds them all; the rest are the pad slot's.
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
     `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
@@ -88,6 +89,7 @@ class Plan:
     saves: tuple[Save, ...] = ()
     behind_prompts: bool = False
     context: int = 0
+    nodes: bool = False
     empty: bool = field(init=False)
     speculative: bool = field(init=False)
 
@@ -95,6 +97,11 @@ class Plan:
         """Judges once what a round asks for several times."""
         object.__setattr__(self, "empty", not self.rows and not self.chunks)
         object.__setattr__(self, "speculative", self.width > 1 and bool(self.rows))
+
+    @property
+    def kind(self) -> Width:
+        """What the policy of widths chose."""
+        return Tree(self.width) if self.nodes else self.width
 
     @property
     def prompts_alone(self) -> bool:
@@ -138,7 +145,8 @@ class PromptScores(NamedTuple):
 class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 
-    `drafted` counts the valid drafts of the row, `accepted` those that matched. Of a tree `path` are the rows of these.
+    `drafted` counts the valid drafts of the row, `accepted` those that matched. Of a tree `path` are the rows of these,
+    and `trunk` those of the path of first children, which is what a chain would have been.
     """
 
     slot: int
@@ -149,6 +157,7 @@ class Outcome(NamedTuple):
     end: FinishReason | None = None
     logprobs: tuple[PositionLogprobs, ...] | None = None
     path: tuple[int, ...] = ()
+    trunk: tuple[int, ...] = ()
 
 
 class Progress(NamedTuple):

@@ -61,10 +61,10 @@ class Pool:
         # First: a sealed arena replaces the model's own embedding, whose memory must be free before the K/V is
         # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
-        widest = settings.widths[-1]
+        widest = settings.widest
         by_slot = settings.slots + 1, widest, settings.snapshots, settings.coded
         states = model.new_states(settings.blocks + 1, settings.block_size, *by_slot)
-        most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
+        most = settings.buckets[-1] * settings.widest, model.spec.vocab_size
         return cls(
             model=model,
             context=context,

@@ -5,6 +5,7 @@ import time
 import torch
 
 from services.common.device.staging import write
+from services.target.core.width import Width
 from services.target.device.context import Pool
 from services.target.device.steps import Steps, synchronise
 
@@ -13,7 +14,7 @@ _LONG, _SHORTER = 1024, 8
 """Tokens of the longer contexts at most, and how many times shorter the others are."""
 
 
-def context_micros(pool: Pool, steps: Steps) -> dict[int, float]:
+def context_micros(pool: Pool, steps: Steps) -> dict[Width, float]:
     """Return microseconds by width that each token of the rows' contexts adds to a greedy verify; 0 without room.
 
     The most sequences of a round have contexts of one length, then of another. Their blocks are their own, for a GPU
@@ -21,12 +22,12 @@ def context_micros(pool: Pool, steps: Steps) -> dict[int, float]:
     as before. Who calls it publishes them again.
     """
     settings = pool.settings
-    rows, widest = min(settings.slots, settings.buckets[-1]), settings.widths[-1]
+    rows, widest = min(settings.slots, settings.buckets[-1]), settings.widest
     own = min(settings.blocks // rows, settings.max_blocks)
     most = min(_LONG, settings.context_limit - widest, own * settings.block_size - widest)
     lengths = most // _SHORTER, most
     if lengths[0] < 1:
-        return dict.fromkeys(settings.widths, 0.0)
+        return dict.fromkeys(settings.every_width, 0.0)
     state, recurrent = pool.state, pool.states.recurrent
     kept = [state.slots.length_S, state.block_table_SN, *recurrent[-1:]]
     before = [tensor.clone() for tensor in kept]
@@ -35,7 +36,7 @@ def context_micros(pool: Pool, steps: Steps) -> dict[int, float]:
         write(state.block_table_SN[slot, :own], list(range(first, first + own)))
     steps.round.set_rows(tuple(range(rows)), settings.pad_slot)
     try:
-        return {width: _slope(pool, steps, rows, width, lengths) for width in settings.widths}
+        return {width: _slope(pool, steps, rows, width, lengths) for width in settings.every_width}
     finally:
         steps.round.set_rows((), settings.pad_slot)
         for tensor, old in zip(kept, before, strict=True):
@@ -44,16 +45,16 @@ def context_micros(pool: Pool, steps: Steps) -> dict[int, float]:
             state_LS[:, :rows].zero_()
 
 
-def _slope(pool: Pool, steps: Steps, rows: int, width: int, lengths: tuple[int, int]) -> float:
+def _slope(pool: Pool, steps: Steps, rows: int, width: Width, lengths: tuple[int, int]) -> float:
     bucket = pool.settings.bucket(rows)
-    kind = pool.settings.kind(bucket, width, lengths[1] + width)
+    kind = pool.settings.kind(bucket, width, lengths[1] + int(width))
     times = []
     for length in lengths:
         pool.state.slots.length_S[:rows].fill_(length)
         if grid := pool.states.grid:
             pool.states.tensors[-1][:rows].fill_(length // grid * grid)
         # What else runs, as a drafter that loads, only makes a round longer.
-        times.append(min(_micros(pool.device, steps, bucket, width, kind) for _ in range(_REPEATS)))
+        times.append(min(_micros(pool.device, steps, bucket, int(width), kind) for _ in range(_REPEATS)))
     return max(0.0, (times[1] - times[0]) / (rows * (lengths[1] - lengths[0])))
 
 

@@ -47,7 +47,7 @@ class Masks:
                 torch.zeros(of_slots.shape, dtype=of_slots.dtype, pin_memory=True)
                 for of_slots in (slots.mask_SWN, slots.walked_SK, self._made_S)
             )
-        most = pool.settings.buckets[-1], pool.settings.widths[-1] - 1
+        most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
 
     @property
@@ -55,10 +55,10 @@ class Masks:
         """Whether masks can be made while the step runs that waits for them."""
         return self._stream is not None
 
-    def offer(self, bucket: int, width: int, watch: Watch) -> Callable[[], list[Path]]:
+    def offer(self, bucket: int, width: int, watch: Watch, nodes: bool = False) -> Callable[[], list[Path]]:
         """Enqueues the reading of a round's drafts; returns what waits for them by `watch` and tells each row's.
 
-        Of a tree it tells the path of first children: a grammar walks one path.
+        Where rows are `nodes` it tells the path of first children: a grammar walks one path.
         """
         pool, inputs = self._pool, self._inputs
         if inputs.gate is not None and inputs.gate.serves(bucket):
@@ -68,7 +68,7 @@ class Masks:
             pool.mailbox_SK, pool.tag_S3, inputs.rows_B[:bucket], pool.state.epoch_S, inputs.expected_2,
             pool.model.spec.vocab_size, out_BK,
         )  # fmt: skip
-        parents_BK = self._parents(out_BK)  # it checks the drafts too
+        parents_BK = self._parents(out_BK, nodes)  # it checks the drafts too
         if self._stream is None:
             return lambda: _paths(out_BK, parents_BK)
         host_BK, told_BK = (each.to("cpu", non_blocking=True) for each in (out_BK, parents_BK))
@@ -81,10 +81,10 @@ class Masks:
 
         return told
 
-    def _parents(self, drafts_BK: Tensor) -> Tensor:
+    def _parents(self, drafts_BK: Tensor, trees: bool) -> Tensor:
         """The row that each draft follows."""
         bucket, count = drafts_BK.shape
-        if self._pool.parents_SK is None:
+        if not trees:
             return torch.arange(count).expand(bucket, -1)
         nodes = Nodes.allocate(bucket, count + 1, self._pool.device)
         self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
@@ -92,7 +92,7 @@ class Masks:
 
     def near(self, seat: HostSlot) -> bool:
         """Whether a rule may reach a row of the next round: what the host has read may be two rounds behind it."""
-        return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widths[-1]
+        return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widest
 
     def wake(self, seated: Rows) -> bool:
         """Begins or ends to rule rows; returns whether any is ruled."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from services.common.device.staging import to_host
 from services.common.kernels.accept import End, RoundResult, logprobs
+from services.common.kernels.nodes import trunk_of
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, PositionLogprobs, PromptScores
 from services.target.device.scoring import Scored
@@ -30,7 +31,7 @@ class _Copies(NamedTuple):
     """Results of one step on their way to the host.
 
     `logprobs` are those of the model's own distribution, before penalties, biases and temperature: of the chosen tokens
-    and the best ids and values of each position, when a row asked for them. `path_BW` is that of trees.
+    and the best ids and values of each position, when a row asked for them. `path_BW` and `parents_BK` are of trees.
     """
 
     rows: Rows
@@ -38,6 +39,7 @@ class _Copies(NamedTuple):
     packed_N: Tensor
     logprobs: tuple[Tensor, Tensor, Tensor] | None
     path_BW: Tensor | None
+    parents_BK: Tensor | None
 
 
 class Step(Protocol):
@@ -45,6 +47,11 @@ class Step(Protocol):
 
     result: RoundResult
     logits_BWV: Tensor
+
+    @property
+    def parents_BK(self) -> Tensor | None:
+        """Of trees, the row that each node follows."""
+        ...
 
 
 class RoundOutput:
@@ -67,15 +74,15 @@ class RoundOutput:
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0.0
 
-    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
+    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor, parents_BK: Tensor | None = None) -> None:
         """Enqueues the copies of a step's results at once."""
         table = None
         if [seat for _, seat in rows if seat.spec.logprobs is not None]:
             found = logprobs(logits_BWV, result.by_row(result.tokens_BW), self._most)
             chosen_BW, ids_BWN, values_BWN = (to_host(result.by_depth(each)) for each in found)
             table = (chosen_BW, ids_BWN, values_BWN)
-        path_BW = None if result.path_BW is None else to_host(result.path_BW)
-        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW))
+        tree = (None if each is None else to_host(each) for each in (result.path_BW, parents_BK))
+        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, *tree))
 
     def leave(self, rows: Rows, step: Step) -> None:
         """Notes results that stay on the device until `fetch`."""
@@ -111,7 +118,7 @@ class RoundOutput:
         self._fetched = True
         if self._left is not None:
             rows, step = self._left
-            self.copy(rows, step.result, step.logits_BWV)
+            self.copy(rows, step.result, step.logits_BWV, step.parents_BK)
         if self._device.type == "cuda":
             self.done = torch.cuda.Event()
             self.done.record()
@@ -141,7 +148,7 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
     tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
-    paths = None if copies.path_BW is None else copies.path_BW.tolist()
+    trees = _trees(copies, accepted, drafted)
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
@@ -154,10 +161,24 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             drafted=drafted[row],
             end=ENDS[ends[row]],
             logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
-            path=() if paths is None else tuple(paths[row][1 : accepted[row] + 1]),
+            path=trees[row][0],
+            trunk=trees[row][1],
         )
         outcomes.append(outcome)
     return outcomes
+
+
+def _trees(
+    copies: _Copies, accepted: Sequence[int], drafted: Sequence[int]
+) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Of each row's tree the rows of accepted drafts and of its trunk; nothing of chains."""
+    if copies.path_BW is None or copies.parents_BK is None:
+        return [((), ())] * len(copies.rows)
+    paths, parents = copies.path_BW.tolist(), copies.parents_BK.tolist()
+    return [
+        (tuple(path[1 : right + 1]), tuple(trunk_of(follows[:known])))
+        for path, follows, right, known in zip(paths, parents, accepted, drafted, strict=False)
+    ]
 
 
 class _Logprobs:

@@ -37,7 +37,7 @@ def arena_spec(
                 context=settings.context_limit,
                 max_bucket=settings.buckets[-1],
                 max_draft=max(settings.max_draft, 1),
-                nodes=settings.nodes,
+                nodes=bool(settings.trees),
             )
         )
     )
@@ -52,7 +52,7 @@ def arena_spec(
         spec[attach.SEED] = ((settings.slots + 1, context.seed_width), dtype)
     if with_noise:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widths[-1]), wide)
+        spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widest), wide)
         spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)
     return spec
 

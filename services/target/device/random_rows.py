@@ -19,7 +19,7 @@ def random_rows(pool: Pool, steps: Steps) -> Iterator[tuple[int, ...]]:
     Yields the slots. They are not active, so nothing is committed. It must come before the first request.
     """
     settings, state = pool.settings, pool.state
-    own = -(-settings.widths[-1] // settings.block_size)
+    own = -(-settings.widest // settings.block_size)
     slots = tuple(range(min(settings.slots, settings.blocks // own)))
     recurrent = pool.states.recurrent
     kept = [state.block_table_SN, state.slots.anchor_S, pool.mailbox_SK, pool.tag_S3, *recurrent[-1:]]

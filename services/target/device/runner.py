@@ -18,6 +18,7 @@ from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
 from services.target.core.plan import Admission, Plan, Save
+from services.target.core.width import Width
 from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
@@ -28,10 +29,10 @@ from services.target.device.outputs import RoundOutput
 from services.target.device.packing import mixed, packed
 from services.target.device.publish import Publisher
 from services.target.device.scoring import Scorer
-from services.target.device.shapes import VERIFY, RunnerSettings
+from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState, Rows
 from services.target.device.steps import Steps, mode_of
-from services.target.device.warm_up import warm_up
+from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
 
 
@@ -80,7 +81,7 @@ class Runner:
         return self.steps.graphs.cost
 
     @torch.inference_mode()
-    def warm_up(self, check: ExactCheck | None = None, threads: int = 1) -> dict[tuple[int, int], int]:
+    def warm_up(self, check: ExactCheck | None = None, threads: int = 1) -> dict[Cell, int]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds.
 
         With more than one of `threads` kernels are compiled before they are captured.
@@ -94,7 +95,7 @@ class Runner:
         return costs
 
     @torch.inference_mode()
-    def context_micros(self) -> dict[int, float]:
+    def context_micros(self) -> dict[Width, float]:
         """Microseconds by width that a token of context adds to a verify; only before the first request."""
         costs = context_micros(self.pool, self.steps)
         self.publish()
@@ -181,7 +182,7 @@ class Runner:
     def _verify(self, plan: Plan, drafted: bool) -> None:
         seated, bucket, width = self._rows, plan.bucket, plan.width if drafted else 1
         ruled, mode = self._masks.wake(seated), mode_of(seated)
-        kind = self._kind(bucket, width, seated) if (bucket, width) in self._settings.shorts else VERIFY
+        kind = self._kind(bucket, plan.kind if drafted else 1, seated)
         step = self.steps.verify(bucket, width, mode, kind)
         if mode == "full":
             self._ring.point(step.noise_index_T, _heads(seated), width)
@@ -198,7 +199,8 @@ class Runner:
 
         A step that cannot wait for them runs only then.
         """
-        offer = self._masks.offer(plan.bucket, width, partial(self._drafts.watch, plan)) if width > 1 else None
+        watch = partial(self._drafts.watch, plan)
+        offer = self._masks.offer(plan.bucket, width, watch, plan.nodes) if width > 1 else None
         self.steps.round.mask_gate.expect(plan.number)
         if self._masks.beside:
             run()
@@ -212,9 +214,11 @@ class Runner:
 
         self._next.later(make)
 
-    def _kind(self, bucket: int, width: int, seated: Rows) -> str:
+    def _kind(self, bucket: int, width: Width, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
-        ahead = self.look_ahead * self._settings.widths[-1] + width
+        if (bucket, int(width)) not in self._settings.shorts:
+            return self._settings.kind(bucket, width, 0)
+        ahead = self.look_ahead * self._settings.widest + int(width)
         return self._settings.kind(bucket, width, max([seat.length for _, seat in seated]) + ahead)
 
     def _prefill(self, plan: Plan) -> None:
@@ -277,6 +281,6 @@ def _ring(model: Target, settings: RunnerSettings, arena: Arena) -> NoiseRing | 
     if model.device.type == "cuda":
         return KernelNoise()
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
-    shape = ring_shape(settings.slots, model.spec.vocab_size, settings.widths[-1])
+    shape = ring_shape(settings.slots, model.spec.vocab_size, settings.widest)
     copy_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else None
-    return NoiseRing(settings.slots, settings.widths[-1], torch.zeros(shape, dtype=dtype), copy_TV)
+    return NoiseRing(settings.slots, settings.widest, torch.zeros(shape, dtype=dtype), copy_TV)

@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import torch
 
 from services.common.model.spec import StackSpec
+from services.target.core.width import Tree, Width, order_of
 
-VERIFY, SHORT_VERIFY = "verify", "short verify"
-"""Kinds of captured rounds. A short one gives the same bits at every length, and takes less time at few positions."""
+VERIFY, SHORT_VERIFY, TREES, SHORT_TREES = "verify", "short verify", "trees", "short trees"
+"""Kinds of captured rounds, of chains and of trees.
+
+A short one gives the same bits at every length, and takes less time at few positions.
+"""
 SHORT_POSITIONS, SOME_SHORT_POSITIONS = 1024, 1280
 """Positions up to which short rounds take less time, measured on an H200; the second of several sequences."""
 
@@ -151,8 +156,8 @@ class RunnerSettings:
     for short contexts too. `mixed` is the pack that plain rows of all slots may be computed with.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
-    of threads of torch on a CPU; 0 leaves it alone. With `nodes` the rows of a sequence are those of a tree.
-    With `coded` keys and values are codes of eight bits.
+    of threads of torch on a CPU; 0 leaves it alone. `trees` are the numbers of nodes that rounds of trees may have,
+    beside the chains of `widths`. With `coded` keys and values are codes of eight bits.
     """
 
     slots: int
@@ -170,13 +175,13 @@ class RunnerSettings:
     threads: int = 1
     synthetic_acceptance: tuple[float, ...] = ()
     eager: bool = False
-    nodes: bool = False
+    trees: tuple[int, ...] = ()
     coded: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("widths", "buckets"):
+        for name in ("widths", "buckets", "trees"):
             values: tuple[int, ...] = getattr(self, name)
-            if not values or values[0] < 1 or list(values) != sorted(set(values)):
+            if (not values and name != "trees") or min(values, default=1) < 1 or list(values) != sorted(set(values)):
                 raise ValueError(f"{name} must be positive, ascending and distinct, not {values}")
         if self.widths[0] != 1:
             raise ValueError("widths must contain 1: a plain round needs it")
@@ -187,9 +192,31 @@ class RunnerSettings:
         return -(-self.context_limit // self.block_size)
 
     @property
+    def widest(self) -> int:
+        """Most rows of a sequence in a round."""
+        return max((*self.widths, *self.trees))
+
+    @property
+    def every_width(self) -> tuple[Width, ...]:
+        """Chains and trees that rounds may have, plain first."""
+        return tuple(sorted((*self.widths, *map(Tree, self.trees)), key=order_of))
+
+    @property
+    def rounds(self) -> tuple[tuple[str, int, int], ...]:
+        """All rounds that are captured: kind, bucket and rows of a sequence."""
+        pairs = ((VERIFY, SHORT_VERIFY, self.widths), (TREES, SHORT_TREES, self.trees))
+        return tuple(
+            (kind, bucket, rows)
+            for long, short, widths in pairs
+            for kind in (long, short)
+            for bucket, rows in product(self.buckets, widths)
+            if kind == long or (bucket, rows) in self.shorts
+        )
+
+    @property
     def max_draft(self) -> int:
         """Longest draft K."""
-        return self.widths[-1] - 1
+        return self.widest - 1
 
     @property
     def pad_slot(self) -> int:
@@ -200,10 +227,13 @@ class RunnerSettings:
         """The smallest bucket that holds `rows`."""
         return next(bucket for bucket in self.buckets if bucket >= rows)
 
-    def kind(self, bucket: int, width: int, reach: int) -> str:
-        """The kind of round for contexts that end up to `reach`: a matter of speed alone, as bits are the same."""
+    def kind(self, bucket: int, width: Width, reach: int) -> str:
+        """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
         most = SHORT_POSITIONS if bucket < _SOME else SOME_SHORT_POSITIONS
-        return SHORT_VERIFY if (bucket, width) in self.shorts and reach <= most else VERIFY
+        short = (bucket, int(width)) in self.shorts and reach <= most
+        if isinstance(width, Tree):
+            return SHORT_TREES if short else TREES
+        return SHORT_VERIFY if short else VERIFY
 
     @property
     def every_pack(self) -> tuple[PackShape, ...]:

@@ -93,7 +93,7 @@ class DeviceState:
             vocab,
             settings.context_limit,
             stop_ids=most_stops,
-            width=settings.widths[-1],
+            width=settings.widest,
             device=device,
             history_SC=history_SC,
         )

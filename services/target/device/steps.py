@@ -1,7 +1,5 @@
 """All steps of a target, captured before the first round and then replayed by key (I4)."""
 
-from itertools import product
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,7 @@ from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
-from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape
+from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape
 from services.target.device.state import Rows
 from services.target.device.verify import Mode, RoundInputs, VerifyStep
 
@@ -30,11 +28,13 @@ class Steps:
         self.pack = PackInputs(pool)
         self.graphs = StepGraphs(pool.device, settings.eager)
         self._verify = {
-            (kind, *shape, mode): VerifyStep(pool, self.round, *shape, mode, ring.ring_TV, short=kind == SHORT_VERIFY)
-            for kind, shapes in ((VERIFY, product(settings.buckets, settings.widths)), (SHORT_VERIFY, settings.shorts))
-            for shape in shapes
+            (kind, bucket, width, mode): VerifyStep(
+                pool, self.round, bucket, width, mode, ring.ring_TV,
+                short=kind in (SHORT_VERIFY, SHORT_TREES), trees=kind in (TREES, SHORT_TREES),
+            )
+            for kind, bucket, width in settings.rounds
             for mode in MODES
-        }
+        }  # fmt: skip
         self._prefill = {shape: PrefillStep(pool, self.pack, shape, self.round.rows_B) for shape in settings.every_pack}
         self._first = {
             (bucket, mode): FirstTokenStep(pool, self.pack, bucket, mode, ring.ring_TV)

@@ -77,8 +77,9 @@ class VerifyStep:
         ring_TV: Tensor | None,
         *,
         short: bool = False,
+        trees: bool = False,
     ) -> None:
-        """`short` cuts attention for short contexts."""
+        """`short` cuts attention for short contexts; with `trees` rows are nodes, else each follows the one before."""
         device = pool.device
         self._pool, self._inputs, self._mode = pool, inputs, mode
         self._bucket, self._width = bucket, width
@@ -88,10 +89,15 @@ class VerifyStep:
         rates = pool.settings.synthetic_acceptance
         self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self._beside = inputs.beside
-        self._nodes = Nodes.allocate(bucket, width, device) if pool.parents_SK is not None and width > 1 else None
+        self._nodes = Nodes.allocate(bucket, width, device) if trees else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device, trees=self._nodes is not None)
         self.logits_BWV = torch.empty(0)
+
+    @property
+    def parents_BK(self) -> Tensor | None:
+        """The row that each node follows, where rows are nodes."""
+        return None if self._nodes is None else self._nodes.parents_BK
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from itertools import product
 
 from services.common.serving.progress import MEASURED, Progress
+from services.target.core.width import Width
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
@@ -13,10 +14,11 @@ from services.target.device.random_rows import random_rows
 from services.target.device.steps import Steps, synchronise
 
 REPEATS = 3
+Cell = tuple[int, Width]
 
 
-def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: int = 1) -> dict[tuple[int, int], int]:
-    """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
+def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: int = 1) -> dict[Cell, int]:
+    """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows, trees among them.
 
     Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
     sequences of random tokens. Attention over a long context is missing; live rounds correct the table. With more than
@@ -32,9 +34,9 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
     steps.capture()
     if check is not None:
         check.judge(CapturedSteps(pool, steps))
-    shapes = tuple(product(pool.settings.buckets, pool.settings.widths))
+    shapes = tuple(product(pool.settings.buckets, pool.settings.every_width))
     progress = Progress(MEASURED, len(shapes))
-    costs = {}
+    costs: dict[Cell, int] = {}
     with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
         for bucket, width in shapes:
             steps.round.set_rows(slots[:bucket], pool.settings.pad_slot)
@@ -46,12 +48,13 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
     return costs
 
 
-def _measure(pool: Pool, steps: Steps, bucket: int, width: int) -> int:
-    best, kind = float("inf"), pool.settings.kind(bucket, width, width)
+def _measure(pool: Pool, steps: Steps, bucket: int, width: Width) -> int:
+    rows = int(width)
+    best, kind = float("inf"), pool.settings.kind(bucket, width, rows)
     for _ in range(REPEATS):
         synchronise(pool.device)
         start = time.perf_counter()
-        steps.run_verify(bucket, width, "greedy", kind)
+        steps.run_verify(bucket, rows, "greedy", kind)
         synchronise(pool.device)
         best = min(best, time.perf_counter() - start)
     return max(1, round(best * 1e6))

@@ -53,6 +53,7 @@ class OfferConstants:
     target_pid: int
     handoff: HandoffMode = HandoffMode.HOST
     context_limit: int = 0
+    trees: tuple[int, ...] = ()
 
 
 class Offers(ArenaOffers, Protocol):
@@ -178,6 +179,7 @@ def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferConstan
         slots=terms.slots,
         buckets=terms.buckets,
         widths=terms.widths,
+        trees=terms.trees,
         block_size=terms.block_size,
         target_pid=terms.target_pid,
         handoff=terms.handoff,

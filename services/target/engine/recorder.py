@@ -30,6 +30,7 @@ class RoundEntry:
     verify_us: int
     host_us: int
     fallback: str = ""
+    nodes: bool = False
     ended: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -55,6 +56,7 @@ class RoundEntry:
             verify_us=round(output.verify_us),
             host_us=round(output.prepare_us + output.host_us),
             fallback=round_.fallback,
+            nodes=plan.nodes and round_.drafted,
         )
 
 

@@ -20,6 +20,7 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
+from services.target.core.width import Tree, Width
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
@@ -102,8 +103,8 @@ class Scheduler:
         live = self._unfinished()
         burst = self._is_burst(len(live))
         paused = burst and self._pauses(now)
-        rows, width = self._choose_rows(() if paused else live, speculate and not burst)
-        grown = self._grow(rows, width)
+        rows, kind = self._choose_rows(() if paused else live, speculate and not burst)
+        grown = self._grow(rows, int(kind))
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = () if grown.preempted else self._admit(now)
         if admissions and not burst:
@@ -121,7 +122,8 @@ class Scheduler:
             self._pause.alone(self._number)
         plan = Plan(
             number=self._number,
-            width=width if rows else 1,
+            width=int(kind) if rows else 1,
+            nodes=bool(rows) and isinstance(kind, Tree),
             rows=rows,
             bucket=self._bucket(len(rows)),
             chunks=chunks,
@@ -156,7 +158,7 @@ class Scheduler:
         if not plan.rows or width != plan.width:
             return Commit(progress, discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed * 1e6)
-        self._policy.landed(plan.bucket, width, committed, took, plan.context)
+        self._policy.landed(plan.bucket, plan.kind if width > 1 else 1, committed, took, plan.context)
         plain = self._policy.plain_micros(plan.bucket, plan.context) if width > 1 else 0.0
         if took is None or not plain:
             return Commit(progress, discarded)
@@ -197,7 +199,7 @@ class Scheduler:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         return self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
 
-    def _choose_rows(self, rows: tuple[int, ...], drafts: bool) -> tuple[tuple[int, ...], int]:
+    def _choose_rows(self, rows: tuple[int, ...], drafts: bool) -> tuple[tuple[int, ...], Width]:
         """The rows of the round, all or those whose turn it is, and its width; with drafts the policy chooses both."""
         if not rows or not drafts:
             return rows, 1
@@ -252,7 +254,10 @@ class Scheduler:
         """Tokens to reserve blocks for when a request is admitted: its whole life's, or its first rounds'."""
         if not self._settings.preemption:
             return request.limit
-        return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
+        return min(
+            request.limit,
+            len(request.tokens) + (self._settings.look_ahead + 1) * max(map(int, self._policy.widths)),
+        )
 
     def _chunks(self, rows: bool, burst: bool) -> tuple[Chunk, ...]:
         chunks, complete = self._roster.chunks(self._settings.prompt_tokens(rows, burst), self._settings.segment)
@@ -313,7 +318,8 @@ class Scheduler:
         accepted = min(outcome.accepted, max(kept - 1, 0))
         if width:
             request.stats.add(width, outcome.drafted, accepted)
-            self._policy.observe(request.uid, outcome.drafted, accepted, end is not None, outcome.path)
+            told = outcome.drafted, accepted, end is not None, outcome.path, outcome.trunk
+            self._policy.observe(request.uid, *told)
         if end is not None:
             self._end(request, end, now)
         logprobs = outcome.logprobs[:kept] if outcome.logprobs is not None else None

@@ -43,6 +43,8 @@ _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """Bytes for slots and K/V on a CPU beside recurrent states, unless the settings say otherwise."""
 _STATES = "target_slot_states"
+Rounds = tuple[tuple[int, ...], tuple[int, ...]]
+"""Widths of chains, and of trees."""
 
 
 class SizingSettings(Protocol):
@@ -105,11 +107,13 @@ class SizingSettings(Protocol):
 
 
 def pair_terms(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
-) -> MemoryTerms:
-    """The terms of a target at this context limit, and of its drafter."""
-    target = _target_terms(settings, model, context, limit, widths)
-    return target.plus(_drafter_terms(settings, model, context, limit, widths)).without_zeros()
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int],
+    trees: Sequence[int] = (),
+) -> MemoryTerms:  # fmt: skip
+    """The terms of a target at this context limit, and of its drafter, with rounds of chains and of trees."""
+    every = sorted((*widths, *trees))
+    target = _target_terms(settings, model, context, limit, every)
+    return target.plus(_drafter_terms(settings, model, context, limit, every)).without_zeros()
 
 
 def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
@@ -122,15 +126,21 @@ def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
 
 
-def widths_within(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, all_widths: Sequence[int],
-    fewer: Sequence[int],
-) -> tuple[int, ...]:  # fmt: skip
-    """All widths, or fewer of them where the graphs of the others took more than a hundredth of the memory for K/V."""
-    whole, least = (pair_terms(settings, model, context, limit, widths) for widths in (all_widths, fewer))
+def within(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, choices: Sequence[Rounds]
+) -> Rounds:
+    """The first choice whose graphs take a hundredth of the memory for K/V at most, beside those of the last one."""
+    *better, last = dict.fromkeys(choices)
+    if not better:
+        return last
+    least = pair_terms(settings, model, context, limit, *last)
     left = available_bytes(settings, least, model.device) - least.fixed_bytes - settings.slots * least.slot_bytes
-    more = whole.fixed_bytes - least.fixed_bytes + settings.slots * (whole.slot_bytes - least.slot_bytes)
-    return tuple(all_widths) if more <= _GRAPHS_SHARE * left else tuple(fewer)
+    for choice in better:
+        whole = pair_terms(settings, model, context, limit, *choice)
+        more = whole.fixed_bytes - least.fixed_bytes + settings.slots * (whole.slot_bytes - least.slot_bytes)
+        if more <= _GRAPHS_SHARE * left:
+            return choice
+    return last
 
 
 def _target_terms(

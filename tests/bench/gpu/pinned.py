@@ -21,6 +21,7 @@ from unittest import mock
 import torch
 
 from services.target.__main__ import main as target_main
+from services.target.core.width import Width
 from services.target.device.synthetic import SyntheticAcceptance
 from services.target.engine.recorder import FlightRecorder
 from services.target.scheduling.width.policy import WidthPolicy
@@ -94,19 +95,21 @@ class PinnedWidth:
         if self._caps.pop(uid, None) is None:
             self._adaptive.leave(uid)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+    def observe(
+        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
+    ) -> None:
         """Learns from requests that do not pin."""
         if uid not in self._caps:
-            self._adaptive.observe(uid, drafted, accepted, ended, path)
+            self._adaptive.observe(uid, drafted, accepted, ended, path, trunk)
 
-    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """The pinned width, else the adaptive one."""
         self._pinned = bool(self._caps)
         if not self._pinned:
             return self._adaptive.choose(bucket, rows, context)
-        return next(width for width in self.widths if width > max(self._caps.values()))
+        return next(width for width in self.widths if int(width) > max(self._caps.values()))
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
+    def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns from rounds that were not pinned."""
         if not self._pinned:
             self._adaptive.landed(bucket, width, committed, micros, context)

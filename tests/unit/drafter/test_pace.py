@@ -64,9 +64,10 @@ async def test_a_wrong_round_over_the_side_socket_ends_the_turns(folder: Path, f
             turns = await _attached_by_socket(drafter, filled, generation)
             stream = drafter.pace()
             right = Ask(generation, 1, 1, 4, 1)
+            wrong = Ask(**right._asdict() | {"round": 2} | fields)
             assert await asyncio.to_thread(_turn, turns, right) is not None
             before = filled.tag(1)
-            assert await asyncio.to_thread(_turn, turns, right._replace(round=2, **fields)) is None, fields
+            assert await asyncio.to_thread(_turn, turns, wrong) is None, fields
             assert filled.tag(1) == before
             turns.close()
             await stream.done_writing()

@@ -20,7 +20,7 @@ def built(family: str = "qwen3", with_context: bool = True, **settings: object) 
 def test_trees_may_have_more_nodes_than_a_block_has_rows() -> None:
     """The drafter's block has 8 rows."""
     worker = built(nodes=True, widths=(1, 8, 16))
-    assert worker.terms.widths == (8, 16)
+    assert (worker.terms.widths, worker.terms.trees) == ((8,), (8, 16))
     assert attach.PARENTS in worker.arena
     worker.close()
 
@@ -35,7 +35,7 @@ def test_where_drafts_cannot_be_trees_chains_are_served_and_a_line_says_why(
     with caplog.at_level(logging.WARNING):
         worker = built(family, with_context, nodes=True, widths=(1, 4))
     assert attach.PARENTS not in worker.arena
-    assert worker.terms.widths == (4,)
+    assert (worker.terms.widths, worker.terms.trees) == ((4,), ())
     assert [getattr(record, "why", None) for record in caplog.records if "chains" in record.message] == [why]
     worker.close()
 

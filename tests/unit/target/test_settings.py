@@ -40,10 +40,14 @@ def test_rows_are_compared_in_one_of_three_modes_and_strictly_on_a_gpu(settings:
 
 
 def test_trees_may_have_more_nodes_than_a_chain_has_rows() -> None:
-    assert TargetSettings(model="m", device="cuda", nodes=True).draft_widths[-1] == 16
-    assert TargetSettings(model="m").draft_widths == (1, 4, 8)
-    assert TargetSettings(model="m", nodes=True).draft_widths == (1, 4, 8, 16)
-    assert TargetSettings(model="m", nodes=True, widths=(1, 6)).draft_widths == (1, 6)
+    assert TargetSettings(model="m").tree_widths == ()
+    for device in ("cpu", "cuda"):
+        chains = TargetSettings(model="m", device=device).draft_widths
+        trees = TargetSettings(model="m", device=device, nodes=True)
+        assert (trees.draft_widths, trees.tree_widths) == (chains, (8, 16))
+    asked = {(1, 6): (6,), (1, 4, 8, 12): (8, 12), (1,): ()}
+    for widths, nodes in asked.items():
+        assert TargetSettings(model="m", nodes=True, widths=widths).tree_widths == nodes
 
 
 def test_a_cpu_offers_the_types_in_which_it_is_exact() -> None:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.nodes import reference
-from services.common.kernels.nodes.reference import MOST_NODES, Nodes, Tree, first_path, walk
+from services.common.kernels.nodes.reference import MOST_NODES, Nodes, Tree, first_path, trunk_of, walk
 
-__all__ = ["MOST_NODES", "Nodes", "Tree", "first_path", "keep_path", "read_nodes", "walk"]
+__all__ = ["MOST_NODES", "Nodes", "Tree", "first_path", "keep_path", "read_nodes", "trunk_of", "walk"]
 
 
 def read_nodes(

@@ -126,6 +126,11 @@ def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
     return path[1:]
 
 
+def trunk_of(parents: Sequence[int]) -> list[int]:
+    """Return the rows of the path of first children, of drafts that are all there."""
+    return first_path(parents, parents)
+
+
 def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:
     """Move what the accepted nodes have left; see the operator."""
     path, slots = path_BW.numpy(), slots_T.view(path_BW.shape).numpy()

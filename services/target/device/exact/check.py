@@ -170,6 +170,7 @@ def verdict_key(
         "models": [repr(target), repr(context), weight_bytes],
         "shapes": [
             shapes.widths,
+            shapes.trees,
             shapes.buckets,
             sorted(shapes.shorts),
             shapes.every_pack,

@@ -36,9 +36,9 @@ class Scratch:
         settings = pool.settings
         self._pool, self._steps, self._size = pool, steps, settings.block_size
         self._prints = Prints(pool.device)
-        self._own = _blocks(settings.widths[-1], self._size)
+        self._own = _blocks(settings.widest, self._size)
         self._recurrent = RecurrentScratch(pool.states)
-        self._span = max(settings.widths[-1], *(pack.rows for pack in settings.packs)) + self.in_order
+        self._span = max(settings.widest, *(pack.rows for pack in settings.packs)) + self.in_order
         longest = _blocks(self._span, self._size)
         wanted = max(self._own * settings.slots, longest)
         self._private = min(wanted, settings.blocks // 2)
@@ -86,7 +86,7 @@ class Scratch:
         starts = [self._lengths[slot] + offset for slot in slots]
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
         prints_BW2 = self._round(shape, slots, starts, tokens)
-        if self._pool.parents_SK is not None and width > 1:
+        if shape.nodes:
             prints_BW2 += self._unlike_twins(shape, slots, starts, tokens, prints_BW2)
         prints_BW2[..., 1] += self._recurrent.written(self._prints, *self._rows(slots, starts, width)).view(-1, width)
         return prints_BW2
@@ -202,7 +202,7 @@ class Scratch:
         """Give slot 0 a sequence with blocks for a chunk; return how many tokens they hold, `behind` left free."""
         room = self._private * self._size - start % self._size
         self._seat(0, start, 1 + self._shared, self._private)
-        return min(chunk, min(room, self.reach - self._pool.settings.widths[-1] - start) - behind)
+        return min(chunk, min(room, self.reach - self._pool.settings.widest - start) - behind)
 
     def _seat(self, slot: int, length: int, first: int, count: int) -> None:
         """Write a table: shared blocks below the length, then `count` from `first` on, none beyond."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape, RunnerSettings
+from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape, RunnerSettings
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
@@ -16,6 +16,7 @@ PREFILL = "prefill"
 class Shape:
     """One captured forward: a verify of `bucket` sequences by `width` rows, short or not, or a pack of segments.
 
+    Rows of a verify are chains or nodes of trees.
     A mixed pack has one row of each of `beside` sequences behind its segments.
     """
 
@@ -38,6 +39,11 @@ class Shape:
     def packs(self) -> bool:
         """Whether it computes a chunk of a prompt."""
         return self.kind == PREFILL
+
+    @property
+    def nodes(self) -> bool:
+        """Whether rows are nodes of trees."""
+        return self.kind in (TREES, SHORT_TREES)
 
     @property
     def pack(self) -> PackShape:
@@ -75,9 +81,7 @@ def prefill(segments: int, width: int, beside: int = 0) -> Shape:
 
 def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     """Yield all shapes that a target captures."""
-    for bucket in settings.buckets:
-        yield from (verify(bucket, width) for width in settings.widths)
-    yield from (short_verify(*short) for short in settings.shorts)
+    yield from (Shape(*round_) for round_ in settings.rounds)
     yield from (prefill(*pack) for pack in settings.every_pack)
 
 

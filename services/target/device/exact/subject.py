@@ -24,7 +24,7 @@ class CapturedSteps:
         settings, scratch = self._pool.settings, Scratch(self._pool, self._steps)
         if settings.synthetic_acceptance:
             return "synthetic acceptance edits scores"
-        if scratch.seats < 1 or scratch.reach <= settings.widths[-1]:
+        if scratch.seats < 1 or scratch.reach <= settings.widest:
             return "there are too few blocks"
         return ""
 

@@ -88,7 +88,7 @@ class FlagDrafts(AttachedDrafts):
 
     def ask(self, plan: Plan) -> None:
         """Sends the message on which the drafter's host enqueues the draft."""
-        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows))
+        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes)
         self.attachment.stream.send(ask, plan.behind_prompts)
 
     def wait(self, plan: Plan) -> bool:

@@ -25,7 +25,7 @@ class MessageDrafts(AttachedDrafts):
     def ask(self, plan: Plan) -> None:
         """Sends the round and starts the watchdog's time."""
         self._asked = time.monotonic()
-        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows)))
+        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes))
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round; answers to others are skipped."""

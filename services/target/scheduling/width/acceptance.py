@@ -5,8 +5,10 @@ observations of its own it leans on those of all requests. Drafts after the firs
 counted, nor is the mismatch of a request's last round, whose end may have cut it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from services.target.core.width import Width
 
 _REFRESHED_AT_ONCE = 32
 _NO_END = 1 << 40
@@ -50,12 +52,16 @@ class Chances:
 
 
 class Row:
-    """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width."""
+    """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width.
 
-    __slots__ = ("cap", "chances", "expected", "left", "rounds")
+    `nodes` are the chances of a tree's rows, once a round of trees has shown them.
+    """
+
+    __slots__ = ("cap", "chances", "expected", "left", "nodes", "rounds")
 
     def __init__(self, longest: int, cap: int, left: int, widths: int) -> None:
         self.chances = Chances(longest)
+        self.nodes: Chances | None = None
         self.cap = cap
         self.left = left
         self.expected = [0.0] * widths
@@ -65,10 +71,10 @@ class Row:
 class Acceptance:
     """Expected commits of the requests that decode now; an observation costs O(longest draft)."""
 
-    def __init__(self, widths: Sequence[int], settings: AcceptanceSettings | None = None) -> None:
+    def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
         self._settings = settings or AcceptanceSettings()
         self._widths = tuple(widths)
-        self._longest = max(widths) - 1
+        self._longest = max(map(int, widths)) - 1
         self._shared = Chances(self._longest)
         self._rows: dict[int, Row] = {}
         self._sums = [0.0] * len(self._widths)
@@ -96,7 +102,9 @@ class Acceptance:
         if not self._rows:
             self._sums = [0.0] * len(self._widths)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+    def observe(
+        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
+    ) -> None:
         """As `WidthPolicy.observe`."""
         row = self._rows.get(uid)
         if row is None:
@@ -104,7 +112,7 @@ class Acceptance:
         row.left -= accepted + 1
         if drafted == 0:
             return
-        self._learn(row, drafted, accepted, ended, path)
+        self._learn(row, drafted, accepted, ended, path, trunk)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
         if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
@@ -114,33 +122,49 @@ class Acceptance:
         """Tokens that all decoding requests together should commit in one round, by width."""
         return self._sums
 
-    def _learn(self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int]) -> None:
+    def _learn(
+        self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int], trunk: Sequence[int]
+    ) -> None:
         missed = accepted < drafted and not ended
         self._shared.add(accepted, missed, self._settings.shared_forget)
         row.chances.add(accepted, missed, self._settings.request_forget)
 
     def _refresh(self, row: Row) -> None:
-        gathered = self._gathered(row)
-        for index, width in enumerate(self._widths):
-            value = gathered[min(width, len(gathered)) - 1]
+        for index, value in enumerate(self._values(row)):
             self._sums[index] += value - row.expected[index]
             row.expected[index] = value
 
-    def _gathered(self, row: Row) -> list[float]:
-        """Tokens that a row should commit, by its number of rows, as far as it can use them.
+    def _values(self, row: Row) -> Iterable[float]:
+        """Tokens that a row should commit, by width."""
+        gathered = self._gathered(row, self._chances(row, self._most(row)))
+        return (gathered[min(int(width), len(gathered)) - 1] for width in self._widths)
 
-        Where other requests tell little of a position, the request's own chance at the position before stands in.
-        """
-        settings, own, others = self._settings, row.chances, self._shared
-        chance, reach, total = settings.optimism, 1.0, 1.0
+    @staticmethod
+    def _most(row: Row) -> int:
+        """Drafts that a row can use."""
+        return max(0, min(row.cap, row.left - 1))
+
+    def _gathered(self, row: Row, chances: Sequence[float]) -> list[float]:
+        """Tokens that a row should commit, by its number of rows, as far as it can use them."""
+        reach, total = 1.0, 1.0
         gathered = [1.0]
-        most = max(0, min(row.cap, row.left - 1))
-        for position in range(most):
-            known = others.matched[position] + chance * settings.optimism_weight
-            known /= others.tried[position] + settings.optimism_weight
-            chance = own.matched[position] + known * settings.shared_weight
-            chance /= own.tried[position] + settings.shared_weight
+        for chance in chances[: self._most(row)]:
             reach *= chance
             total += reach
             gathered.append(total)
         return gathered
+
+    def _chances(self, row: Row, count: int) -> list[float]:
+        """A row's chances at the first positions.
+
+        Where other requests tell little of a position, the request's own chance at the position before stands in.
+        """
+        settings, own, others = self._settings, row.chances, self._shared
+        chance, chances = settings.optimism, []
+        for position in range(count):
+            known = others.matched[position] + chance * settings.optimism_weight
+            known /= others.tried[position] + settings.optimism_weight
+            chance = own.matched[position] + known * settings.shared_weight
+            chance /= own.tried[position] + settings.shared_weight
+            chances.append(chance)
+        return chances

@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from services.target.core.width import Width
 from services.target.scheduling.width.visits import RUN, Visit
 
 
@@ -13,7 +14,7 @@ class BucketChoice:
     `recent` are microseconds of the latest rounds of the present width in a row.
     """
 
-    width: int
+    width: Width
     stayed: int = 0
     quiet: int = 0
     gap: int = 0
@@ -23,5 +24,5 @@ class BucketChoice:
     rounds: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RUN // 2))
     visit: Visit | None = None
-    due: dict[int, int] = field(default_factory=dict)
-    visits: dict[int, int] = field(default_factory=dict)
+    due: dict[Width, int] = field(default_factory=dict)
+    visits: dict[Width, int] = field(default_factory=dict)

@@ -4,12 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import median
 
+from services.target.core.width import Tree, Width
+
 _LEVEL_RATE = 0.1
 _CELL_RATE = 0.1
 _AGAIN_RATE = 0.5
 FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
+Cell = tuple[int, Width]
 _LEAST = 0.1
 """Of what warm-up measured, whatever was learned since: no round costs nothing."""
 
@@ -31,48 +34,45 @@ class CostTable:
 
     def __init__(
         self,
-        widths: Sequence[int],
+        widths: Sequence[Width],
         buckets: Sequence[int],
-        micros: Mapping[tuple[int, int], float],
-        per_token: Mapping[int, float] | None = None,
+        micros: Mapping[tuple[int, Width], float],
+        per_token: Mapping[Width, float] | None = None,
     ) -> None:
         missing = [(bucket, width) for bucket in buckets for width in widths if micros.get((bucket, width), 0.0) <= 0.0]
         if missing:
             raise ValueError(f"no cost was measured for (bucket, width) {missing[0]}")
-        rows = [[float(micros[bucket, width]) for width in widths] for bucket in buckets]
-        rows = [_rising(row) for row in rows]
-        columns = [_rising(column) for column in zip(*rows, strict=True)]
-        self._base = {
-            (bucket, width): columns[column][row]
-            for row, bucket in enumerate(buckets)
-            for column, width in enumerate(widths)
-        }
-        slopes = _rising([(per_token or {}).get(width, 0.0) for width in widths])
-        self._per_token = dict(zip(widths, slopes, strict=True))
+        self._base: dict[Cell, float] = {}
+        self._per_token: dict[Width, float] = {}
+        trees = [width for width in widths if isinstance(width, Tree)]
+        for alike in ([width for width in widths if not isinstance(width, Tree)], trees):
+            self._base |= _smooth(alike, buckets, micros)
+            slopes = _rising([(per_token or {}).get(width, 0.0) for width in alike])
+            self._per_token |= dict(zip(alike, slopes, strict=True))
         self._level = dict.fromkeys(buckets, 0.0)
-        self._cell: dict[tuple[int, int], float] = {}
-        self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
+        self._cell: dict[Cell, float] = {}
+        self._first: dict[Cell, list[float]] = {cell: [] for cell in self._base}
         self._drafts: dict[int, float] = {}
         self._latest = 0.0
-        self._last: dict[int, int] = {}
-        self._runs: set[tuple[int, int]] = set()
+        self._last: dict[int, Width] = {}
+        self._runs: set[Cell] = set()
 
-    def cost(self, bucket: int, width: int, context: float = 0.0) -> float:
+    def cost(self, bucket: int, width: Width, context: float = 0.0) -> float:
         """Microseconds that a round should take whose rows have `context` tokens together."""
         cell = bucket, width
         base = self._base[cell]
         own = self._cell[cell] if cell in self._cell else base * exp(self._correction(cell))
         return max(_LEAST * base, own + self._level[bucket] + self.of_context(width, context))
 
-    def of_context(self, width: int, context: float) -> float:
+    def of_context(self, width: Width, context: float) -> float:
         """Microseconds that contexts of so many tokens together add, as warm-up measured it."""
         return self._per_token[width] * context
 
-    def live_rounds(self, bucket: int, width: int) -> int:
+    def live_rounds(self, bucket: int, width: Width) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
         return len(self._first[bucket, width])
 
-    def measured(self, bucket: int, width: int, micros: float, context: float = 0.0) -> None:
+    def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0) -> None:
         """Learns that a served round took `micros`.
 
         The median of the first FIRST_ROUNDS replaces the figure of warm-up. After them one outlier moves the estimate
@@ -87,7 +87,7 @@ class CostTable:
             base, whole = self._base[cell], self._moved(cell, _within(error, _LARGEST_FIRST), context)
             first.append(log(max(_LEAST, whole / base)))
             self._cell[cell] = base * exp(median(first))
-            if width > 1:
+            if width != 1:
                 self._drafts[bucket] = self._latest = _within(median(first), _LARGEST_STEP)
             return
         more = (exp(_within(error, _LARGEST_STEP)) - 1.0) * self.cost(bucket, width, context)
@@ -96,7 +96,7 @@ class CostTable:
         elif cell not in self._runs:
             self._cell[cell] += _CELL_RATE * more
 
-    def compared(self, bucket: int, width: int, other: int, dearer: float, context: float = 0.0) -> None:
+    def compared(self, bucket: int, width: Width, other: Width, dearer: float, context: float = 0.0) -> None:
         """Learns the log of what a round of `width` costs by one of `other`, each among its like, at such contexts.
 
         It is worth more than what single rounds show, which move this cell no longer.
@@ -106,20 +106,31 @@ class CostTable:
         self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0), context)
         self._runs.add(cell)
 
-    def table(self) -> dict[tuple[int, int], float]:
+    def table(self) -> dict[Cell, float]:
         """All costs by (bucket, width), of short contexts."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
 
-    def _moved(self, cell: tuple[int, int], error: float, context: float) -> float:
+    def _moved(self, cell: Cell, error: float, context: float) -> float:
         """What the cell must be for the cost at such contexts to be larger by `error`, a log."""
         bucket, width = cell
         beside = self._level[bucket] + self.of_context(width, context)
         return self.cost(bucket, width, context) * exp(error) - beside
 
-    def _correction(self, cell: tuple[int, int]) -> float:
+    def _correction(self, cell: Cell) -> float:
         """Of a cell that was not served yet, a log: drafts are what warm-up left out."""
         bucket, width = cell
         return 0.0 if width == 1 else self._drafts.get(bucket, self._latest)
+
+
+def _smooth(widths: Sequence[Width], buckets: Sequence[int], micros: Mapping[Cell, float]) -> dict[Cell, float]:
+    """What warm-up measured of widths of one kind, rising with the width and with the bucket."""
+    rows = [_rising([float(micros[bucket, width]) for width in widths]) for bucket in buckets]
+    columns = [_rising(column) for column in zip(*rows, strict=True)]
+    return {
+        (bucket, width): columns[column][row]
+        for row, bucket in enumerate(buckets)
+        for column, width in enumerate(widths)
+    }
 
 
 def _within(value: float, most: float) -> float:

@@ -1,46 +1,95 @@
-"""Estimates how many tokens a round of a given number of nodes commits, from observed acceptance alone.
+"""Estimates how many tokens rounds of trees commit beside those of chains, from observed acceptance alone.
 
 The nodes of a tree come best first, and the tree of fewer nodes is the beginning of the larger one. So a round tells of
 every smaller one what it would have accepted: the rows of its path that are among the first. For each row it estimates
 the chance that it is accepted, per request, leaning on all requests as `Acceptance` does. What the last round of a
 request accepted may have been cut, and is not counted.
+
+The first children of a tree are the chain that the drafter would have made, so rounds of trees tell of chains too, as
+far as that path goes. Rounds of chains say nothing of a tree's other rows. What others' trees accepted is therefore
+scaled by what a request's chain promises now, against what chains of those that were observed promised then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul
 
-from services.target.scheduling.width.acceptance import Acceptance, Chances, Row
+from services.target.core.width import Tree, Width
+from services.target.scheduling.width.acceptance import Acceptance, AcceptanceSettings, Chances, Row
 
-_FALLING = 0.8
-"""A row that nobody has seen is accepted as often as the one before, times this: more often than trees show."""
+_HOPE = 1.1
+"""What a tree that nobody has seen is thought to accept, by a chain of as many rows."""
+_FIRST = 4
+"""Drafts of a chain by which requests are compared: those of most trees' first children."""
+_MOST_SCALE = 2.0
 
 
 class NodeAcceptance(Acceptance):
-    """Expected commits of the requests that decode now, in rounds of nodes."""
+    """Expected commits of the requests that decode now, in rounds of chains and of trees."""
 
-    def _learn(self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int]) -> None:
+    def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
+        super().__init__(widths, settings)
+        self._most_nodes = max((int(width) for width in widths if isinstance(width, Tree)), default=1) - 1
+        self._trees = Chances(self._most_nodes)
+        self._promised = Chances(1)
+
+    def _learn(
+        self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int], trunk: Sequence[int]
+    ) -> None:
+        if not trunk:
+            super()._learn(row, drafted, accepted, ended, path, trunk)
+            return
+        super()._learn(row, len(trunk), _straight(path, trunk), ended, path, trunk)
         if ended:
             return
-        for chances, forget in (
-            (self._shared, self._settings.shared_forget),
-            (row.chances, self._settings.request_forget),
-        ):
-            _add(chances, drafted, path, forget)
+        shared, own = self._settings.shared_forget, self._settings.request_forget
+        row.nodes = row.nodes or Chances(self._most_nodes)
+        _add(self._trees, drafted, path, shared)
+        _add(row.nodes, drafted, path, own)
+        promised, tried = self._promised.matched, self._promised.tried
+        promised[0] = promised[0] * shared + _extra(self._chances(row, self._longest))
+        tried[0] = tried[0] * shared + 1.0
 
-    def _gathered(self, row: Row) -> list[float]:
-        """The sum of the rows' chances, as far as the request may still go."""
-        settings, own, others = self._settings, row.chances, self._shared
-        most = 1.0 + max(0, min(row.cap, row.left - 1))
-        before, total = settings.optimism / _FALLING, 1.0
+    def _values(self, row: Row) -> Iterable[float]:
+        """The chains' as elsewhere; of a tree the sum of its rows' chances, as far as the request may still go."""
+        chances = self._chances(row, self._longest)
+        chains, trees = self._gathered(row, chances), self._gathered_nodes(row, chances)
+        for width in self._widths:
+            gathered = trees if isinstance(width, Tree) else chains
+            yield gathered[min(int(width), len(gathered)) - 1]
+
+    def _gathered_nodes(self, row: Row, chain: Sequence[float]) -> list[float]:
+        settings, own, others = self._settings, row.nodes or Chances(self._most_nodes), self._trees
+        most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(chain)
+        before, total = _HOPE, 1.0
         gathered = [1.0]
-        for place in range(self._longest):
-            chance = others.matched[place] + before * _FALLING * settings.optimism_weight
+        for place in range(self._most_nodes):
+            chance = scale * others.matched[place] + before * chain[place] * settings.optimism_weight
             chance /= others.tried[place] + settings.optimism_weight
             chance = own.matched[place] + chance * settings.shared_weight
             chance /= own.tried[place] + settings.shared_weight
-            total += chance
-            before = chance
+            before = min(1.0, chance)
+            total += before
             gathered.append(min(total, most))
         return gathered
+
+    def _scale(self, chain: Sequence[float]) -> float:
+        """What a request's chain promises, by the mean of those whose trees were observed."""
+        promised, tried = self._promised.matched[0], self._promised.tried[0]
+        if promised <= 0.0:
+            return 1.0
+        return min(_MOST_SCALE, max(1.0 / _MOST_SCALE, _extra(chain) * tried / promised))
+
+
+def _extra(chances: Sequence[float]) -> float:
+    """Drafts that a chain of a few should have accepted."""
+    reaches: Iterable[float] = accumulate(chances[:_FIRST], mul)
+    return sum(reaches)
+
+
+def _straight(path: Sequence[int], trunk: Sequence[int]) -> int:
+    """How many accepted nodes are those of the path of first children."""
+    return sum(one == other for one, other in zip(path, trunk, strict=False))
 
 
 def _add(chances: Chances, drafted: int, path: Sequence[int], forget: float) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
+from services.target.core.width import Width
 from services.target.scheduling.width.served import ServedRounds
 
 SAMPLED = 256
@@ -15,8 +16,8 @@ class WidthPolicy(Protocol):
     """Chooses the width of each round from the requests that decode."""
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Widths it may choose, rising; the first is 1."""
+    def widths(self) -> tuple[Width, ...]:
+        """Widths it may choose, rising, trees behind chains of as many rows; the first is 1."""
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode; drafts have up to `cap` tokens, `left` may follow its first one (None: any)."""
@@ -24,8 +25,13 @@ class WidthPolicy(Protocol):
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
-        """A row verified `drafted` drafts and accepted the first `accepted` of them, of a tree those of rows `path`."""
+    def observe(
+        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
+    ) -> None:
+        """A row verified `drafted` drafts and accepted the first `accepted` of them.
+
+        Of a tree those of rows `path`; the path of its first children has the rows `trunk`, at least one.
+        """
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them.
@@ -33,10 +39,10 @@ class WidthPolicy(Protocol):
         A `context` is the number of tokens that rows have together, here and below.
         """
 
-    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """Width of the next round, in which `rows` requests decode."""
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
+    def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
@@ -54,14 +60,14 @@ class FixedWidth:
     the load and the neighbours that the others have. 0: none. A plain round tells it if the one before was plain too.
     """
 
-    def __init__(self, width: int, sampled: int = 0) -> None:
-        self.widths = (1, width) if width > 1 else (1,)
+    def __init__(self, width: Width, sampled: int = 0) -> None:
+        self.widths: tuple[Width, ...] = (1,) if width == 1 else (1, width)
         self._width = width
         self._sampled = sampled
         self._caps: dict[int, int | None] = {}
         self._wanting = 0
         self._rounds: Counter[int] = Counter()
-        self._latest: dict[int, int] = {}
+        self._latest: dict[int, Width] = {}
         self._served = ServedRounds()
         self._tells = False
 
@@ -74,14 +80,16 @@ class FixedWidth:
         """Forgets a request."""
         self._wanting -= self._caps.pop(uid) != 0
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+    def observe(
+        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
+    ) -> None:
         """Nothing to learn."""
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All of them."""
         return rows
 
-    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """The width, or 1."""
         if not self._wanting:
             return 1
@@ -89,7 +97,7 @@ class FixedWidth:
         sample = self._sampled and self._rounds[bucket] % self._sampled in _SAMPLE
         return 1 if sample else self._width
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
+    def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns what plain rounds take."""
         self._tells = micros is not None and self._served.counts(bucket, width, micros)
         if width == 1 == self._latest.get(bucket) and micros is not None and self._tells:

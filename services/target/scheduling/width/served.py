@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from services.target.core.width import Width
+
 KEPT = 32
 """Plain rounds of a bucket whose mean counts."""
 STILL = 3.0
@@ -18,10 +20,10 @@ class ServedRounds:
     """
 
     def __init__(self) -> None:
-        self._usual: dict[tuple[int, int], float] = {}
+        self._usual: dict[tuple[int, Width], float] = {}
         self._plain: dict[int, deque[float]] = {}
 
-    def counts(self, bucket: int, width: int, micros: float) -> bool:
+    def counts(self, bucket: int, width: Width, micros: float) -> bool:
         """Whether a round of so many microseconds tells something; learns what its kind usually takes."""
         cell = bucket, width
         usual = self._usual.get(cell, micros)

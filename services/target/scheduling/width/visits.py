@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import log
 from statistics import median
 
+from services.target.core.width import Width
+
 RUN = 16
 """Rounds of a run: the clock follows within the first half, and the second is measured."""
 _LEAST = 4
@@ -17,19 +19,19 @@ _LEAST = 4
 class Visit:
     """Rounds of `width` and, behind them, again of `home`, whose rounds before took `before` microseconds each."""
 
-    def __init__(self, width: int, home: int, before: list[float]) -> None:
+    def __init__(self, width: Width, home: Width, before: list[float]) -> None:
         self.width, self.home = width, home
         self._micros: tuple[list[float], list[float], list[float]] = (before[-RUN // 2 :], [], [])
         self._planned = self._landed = 0
 
-    def next(self) -> int | None:
+    def next(self) -> Width | None:
         """The width of the next round; None when all are planned."""
         self._planned += 1
         if self._planned > 2 * RUN:
             return None
         return self.width if self._planned <= RUN else self.home
 
-    def landed(self, width: int, micros: float | None) -> None:
+    def landed(self, width: Width, micros: float | None) -> None:
         """A round has landed: one that was planned before the visit, or its own in order."""
         if self._landed == 0 and width != self.width:
             return

@@ -4,9 +4,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from services.target.core.width import Tree, Width, order_of
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.bucket_choice import BucketChoice
-from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
+from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.served import ServedRounds
 from services.target.scheduling.width.visits import RUN, Visit
@@ -58,21 +59,23 @@ class AdaptiveWidth:
 
     def __init__(
         self,
-        widths: Sequence[int],
+        widths: Sequence[Width],
         costs: CostTable,
         acceptance: Acceptance,
         settings: AdaptiveSettings | None = None,
     ) -> None:
-        if not widths or widths[0] != 1 or list(widths) != sorted(set(widths)):
+        if not widths or widths[0] != 1 or list(widths) != sorted(set(widths), key=order_of):
             raise ValueError(f"widths {tuple(widths)} must rise and start with 1")
         self.widths = tuple(widths)
         self.costs = costs
         self.acceptance = acceptance
         self._settings = settings or AdaptiveSettings()
+        counts = sorted(set(map(int, widths)))
+        self._steps = [counts.index(int(width)) for width in widths]
         self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row, self._context = 0, 0, 0
-        self._seen: set[tuple[int, int]] = set()
+        self._seen: set[Cell] = set()
         self._served = ServedRounds()
         self._tells = False
 
@@ -84,9 +87,11 @@ class AdaptiveWidth:
         """A request stops decoding."""
         self.acceptance.leave(uid)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+    def observe(
+        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
+    ) -> None:
         """Learns from one row."""
-        self.acceptance.observe(uid, drafted, accepted, ended, path)
+        self.acceptance.observe(uid, drafted, accepted, ended, path, trunk)
 
     def rates(self, bucket: int, context: float = 0.0) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds, with such contexts."""
@@ -102,12 +107,12 @@ class AdaptiveWidth:
         at = bisect_left(buckets, rows)
         if at == 0 or buckets[at] == rows:
             return rows
-        useful, part = self._useful(), context * buckets[at - 1] / rows
-        fewer = max(self.rates(buckets[at - 1], part)[:useful])
-        all_rows = max(self.rates(buckets[at], context)[:useful])
+        part = context * buckets[at - 1] / rows
+        fewer = max(self._useful_rates(buckets[at - 1], part))
+        all_rows = max(self._useful_rates(buckets[at], context))
         return buckets[at - 1] if fewer > all_rows * (1.0 + self._settings.left_out) else rows
 
-    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """The width with the best rate, or a round of another one."""
         self._context = context
         rates = self._preferred(bucket)
@@ -124,7 +129,7 @@ class AdaptiveWidth:
         state.rounds += 1
         return self._other(bucket, state, rates) or state.width
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
+    def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns the cost of a round, and whether a probe gained against the width in use.
 
         The first round of its kind tells no cost: a drafter and a GPU do then what they do once. A width that seemed
@@ -154,7 +159,7 @@ class AdaptiveWidth:
         mean = self._served.mean(bucket) if self._tells else 0.0
         return mean and mean + self.costs.of_context(1, context)
 
-    def _held(self, bucket: int, state: BucketChoice | None, width: int, micros: float | None, context: int) -> None:
+    def _held(self, bucket: int, state: BucketChoice | None, width: Width, micros: float | None, context: int) -> None:
         """Keeps a plain round, and whether the round is one of the width in use."""
         counts = micros is not None and self._served.counts(bucket, width, micros)
         if width == 1 and counts and micros is not None:
@@ -162,9 +167,14 @@ class AdaptiveWidth:
         self._tells = counts and state is not None and width == state.width
 
     def _preferred(self, bucket: int) -> list[float]:
-        """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
-        step, rates = self._settings.wider * bucket / 64, self.rates(bucket, self._context)[: self._useful()]
-        return [rate * (1.0 - step * index) for index, rate in enumerate(rates)]
+        """Rates by width less what wider ones must gain, 0 of those that no row can use."""
+        step, rates = self._settings.wider * bucket / 64, self._useful_rates(bucket, self._context)
+        return [rate * (1.0 - step * wider) for wider, rate in zip(self._steps, rates, strict=True)]
+
+    def _useful_rates(self, bucket: int, context: float) -> list[float]:
+        return [
+            rate if useful else 0.0 for rate, useful in zip(self.rates(bucket, context), self._useful(), strict=True)
+        ]
 
     def _state(self, bucket: int, rates: Sequence[float]) -> BucketChoice:
         best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
@@ -172,18 +182,18 @@ class AdaptiveWidth:
         if state is None:
             state = self._buckets[bucket] = BucketChoice(best, gap=self._settings.probe_first)
         # No row drafts as far as the width in use any more: the best of the others replaces it.
-        if state.width > self.widths[len(rates) - 1]:
+        if not rates[self.widths.index(state.width)]:
             state.width, state.stayed, state.visit = best, 0, None
         return state
 
-    def _better(self, state: BucketChoice, rates: Sequence[float]) -> int | None:
+    def _better(self, state: BucketChoice, rates: Sequence[float]) -> Width | None:
         """The width to switch to, if one gains enough over the present one."""
         best = max(range(len(rates)), key=rates.__getitem__)
         current = self.widths.index(state.width)
         margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
         return self.widths[best] if best != current and rates[best] > rates[current] * (1.0 + margin) else None
 
-    def _other(self, bucket: int, state: BucketChoice, rates: Sequence[float]) -> int | None:
+    def _other(self, bucket: int, state: BucketChoice, rates: Sequence[float]) -> Width | None:
         """Another width for this round, where there is something to learn."""
         if not self._settled(bucket):
             state.recent.clear()
@@ -198,13 +208,16 @@ class AdaptiveWidth:
         self._bucket = bucket
         return self._in_a_row > self._settings.settled
 
-    def _useful(self) -> int:
-        """How many of the widths, from plain on, let some row draft more than the one before."""
-        expected = self.acceptance.expected()
-        wider = [index for index in range(1, len(expected)) if expected[index] > expected[index - 1] * (1.0 + 1e-9)]
-        return 1 + max(wider, default=0)
+    def _useful(self) -> list[bool]:
+        """Which some row can use: chains and trees up to the widest that lets one draft more than those before."""
+        expected, most, widest = self.acceptance.expected(), [0.0, 0.0], [0, 0]
+        kinds = [isinstance(width, Tree) for width in self.widths]
+        for index, kind in enumerate(kinds):
+            if expected[index] > max(most[kind], kind * expected[0]) * (1.0 + 1e-9):
+                most[kind], widest[kind] = expected[index], index
+        return [index <= widest[kind] for index, kind in enumerate(kinds)]
 
-    def _trial(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
+    def _trial(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         """A promising width with fewer than FIRST_ROUNDS served rounds in this bucket, or plain with none, if paid.
 
         Of near ties the choice compares costs of warm-up only for a bucket's first rounds.
@@ -213,18 +226,19 @@ class AdaptiveWidth:
             return None
         bar = self._settings.close * max(rates)
         # The best first: it loses least, and what others would lose may be more than the budget has.
-        for rate, width in sorted(zip(rates, self.widths, strict=False), reverse=True):
+        usable = [(rate, order_of(width), width) for rate, width in zip(rates, self.widths, strict=True) if rate]
+        for rate, _, width in sorted(usable, reverse=True):
             wanted = FIRST_ROUNDS if rate >= bar else int(width == 1)
             if self.costs.live_rounds(bucket, width) < wanted and self._pays(bucket, width, rate / rates[current]):
                 state.trials += 1
                 return width
         return None
 
-    def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
+    def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         """Begins a visit of the best width that is near and due, behind a run of the present one."""
         near = [
             index
-            for index, width in enumerate(self.widths[: len(rates)])
+            for index, width in enumerate(self.widths)
             if index != current and self._near(rates, width, state.width)
             and state.rounds >= state.due.get(width, 0) and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
         ]  # fmt: skip
@@ -240,18 +254,18 @@ class AdaptiveWidth:
         state.due[width] = state.rounds + min(gap, self._settings.visit_last)
         return state.visit.next()
 
-    def _near(self, rates: Sequence[float], width: int, present: int) -> bool:
-        index = self.widths.index(width)
-        return index < len(rates) and rates[index] > self._settings.near * rates[self.widths.index(present)]
+    def _near(self, rates: Sequence[float], width: Width, present: Width) -> bool:
+        rate, held = (rates[self.widths.index(one)] for one in (width, present))
+        return rate > self._settings.near * held
 
-    def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: int, micros: float | None) -> None:
+    def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: Width, micros: float | None) -> None:
         visit.landed(width, micros)
         if visit.ended:
             state.visit = None
             if (dearer := visit.dearer()) is not None:
                 self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
 
-    def _pays(self, bucket: int, width: int, worth: float, rounds: int = 1) -> bool:
+    def _pays(self, bucket: int, width: Width, worth: float, rounds: int = 1) -> bool:
         """Takes from the budget what rounds should lose that are worth so much of some of the present width."""
         cost = self.costs.cost(bucket, width, self._context)
         loss = (1 if rounds == 1 else 0.5) * rounds * cost * max(0.0, 1.0 - worth)
@@ -260,8 +274,8 @@ class AdaptiveWidth:
         self._lost += loss
         return True
 
-    def _probe(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
-        others = [index for index in range(len(rates)) if index != current]
+    def _probe(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
+        others = [index for index, rate in enumerate(rates) if index != current and rate]
         if not others:
             return None
         # Mostly the next best. Every fourth time it is another width in turn, because an estimate may also be too low.
@@ -278,21 +292,23 @@ class AdaptiveWidth:
         state.probing = True
         return self.widths[other]
 
-    def _probed(self, bucket: int, state: BucketChoice, width: int, committed: int) -> None:
+    def _probed(self, bucket: int, state: BucketChoice, width: Width, committed: int) -> None:
         """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""
         state.probing = False
         rate = self.rates(bucket, self._context)[self.widths.index(state.width)]
-        paid = committed > self.costs.cost(bucket, width, self._context) * rate and width > state.width
+        paid = committed > self.costs.cost(bucket, width, self._context) * rate and order_of(width) > order_of(
+            state.width
+        )
         state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
 
 def adaptive_policy(
-    widths: Sequence[int],
+    widths: Sequence[Width],
     buckets: Sequence[int],
-    micros: Mapping[tuple[int, int], float],
-    per_token: Mapping[int, float] | None = None,
-    nodes: bool = False,
+    micros: Mapping[Cell, float],
+    per_token: Mapping[Width, float] | None = None,
 ) -> AdaptiveWidth:
-    """An adaptive policy from the costs measured at warm-up, of rounds of chains or of nodes."""
-    acceptance = NodeAcceptance(widths) if nodes else Acceptance(widths)
+    """An adaptive policy from the costs measured at warm-up, of rounds of chains and of trees."""
+    trees = any(isinstance(width, Tree) for width in widths)
+    acceptance = NodeAcceptance(widths) if trees else Acceptance(widths)
     return AdaptiveWidth(widths, CostTable(widths, buckets, micros, per_token), acceptance)

@@ -22,7 +22,7 @@ def main() -> int:
     stamps, draft = Stamps(), draft_runner._draft_round
 
     def stamped(
-        shared: ArenaView, proposer: Proposer, handoff: Handoff, stamp_2: Tensor, bucket: int, width: int
+        shared: ArenaView, proposer: Proposer, handoff: Handoff, stamp_2: Tensor, bucket: int, width: int, nodes: bool
     ) -> None:
         stamps.step = bucket, width
         hold = handoff.hold
@@ -32,7 +32,7 @@ def main() -> int:
             stamps.at(Point.ASKED)
 
         with mock.patch.object(handoff, "hold", held):
-            draft(shared, proposer, handoff, stamp_2, bucket, width)
+            draft(shared, proposer, handoff, stamp_2, bucket, width, nodes)
         stamps.at(Point.DRAFTS_WRITTEN)
         stamps.step = None
 

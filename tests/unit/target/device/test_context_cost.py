@@ -75,7 +75,7 @@ def test_without_room_for_contexts_nothing_is_measured() -> None:
 def test_a_gpu_s_choice_of_the_width_knows_it(device: str, added: float) -> None:
     """Times of a CPU vary by more than contexts of its models add."""
     micros = {(1, 1): 100.0, (1, 4): 120.0}
-    shapes = cast(RunnerSettings, SimpleNamespace(widths=(1, 4), buckets=(1,), nodes=False))
+    shapes = cast(RunnerSettings, SimpleNamespace(every_width=(1, 4), buckets=(1,)))
     runner = cast(Runner, SimpleNamespace(context_micros=lambda: {1: 0.5, 4: 0.5}))
     policy, costs = build_device._policy(TargetSettings(model="m", device=device), shapes, micros, runner)
     assert isinstance(policy, AdaptiveWidth)

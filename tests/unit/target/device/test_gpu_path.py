@@ -140,4 +140,4 @@ def drafts(rig: Rig, drafter: Path) -> None:
     runner = DraftRunner(shared, proposer, 1, StepGraphs(CPU), HostHandoff(CPU))
     run = patch.object(StepGraphs, "capture", lambda graphs, key, step, tensors: step())
     with compiled_ahead(1), run, patch.object(StepGraphs, "replay"):
-        runner.warm_up(SETTINGS.buckets, (SETTINGS.width,))
+        runner.warm_up(SETTINGS.buckets, rig.shapes.widths[1:], trees=rig.shapes.trees)

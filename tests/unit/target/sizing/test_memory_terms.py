@@ -22,7 +22,7 @@ from services.common.request.errors import PacelineError
 from services.target.device.shapes import buckets_of
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, widths_within
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, within
 
 GIB, MIB = 1 << 30, 1 << 20
 LIMIT = 40_960
@@ -252,7 +252,8 @@ def test_more_widths_are_captured_where_their_graphs_are_a_hundredth_of_the_kv(
     whole, least = (pair_terms(settings, MODEL, CONTEXT, LIMIT, widths) for widths in sets)
     extra = (whole.fixed_bytes - least.fixed_bytes) / MIB
     assert 40 < extra < 180 or (eager and extra < 10)
-    assert widths_within(settings, MODEL, CONTEXT, LIMIT, *sets) == sets[0 if fits else 1]
+    choices = [(widths, ()) for widths in sets]
+    assert within(settings, MODEL, CONTEXT, LIMIT, choices) == choices[0 if fits else 1]
 
 
 def test_prompts_are_packed_in_the_memory_of_the_widest_verify() -> None:

@@ -129,6 +129,7 @@ class AttachRequest(google.protobuf.message.Message):
     HANDOFF_FIELD_NUMBER: builtins.int
     TARGET_PID_FIELD_NUMBER: builtins.int
     CONTEXT_LIMIT_FIELD_NUMBER: builtins.int
+    TREES_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     generation: builtins.int
@@ -161,6 +162,10 @@ class AttachRequest(google.protobuf.message.Message):
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths W > 1, ascending."""
 
+    @property
+    def trees(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Nodes of trees that rounds may ask for, ascending; empty where drafts are chains."""
+
     def __init__(
         self,
         *,
@@ -177,9 +182,10 @@ class AttachRequest(google.protobuf.message.Message):
         handoff: builtins.str = ...,
         target_pid: builtins.int = ...,
         context_limit: builtins.int = ...,
+        trees: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arena", b"arena"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arena", b"arena", "block_size", b"block_size", "buckets", b"buckets", "context_limit", b"context_limit", "drafter_sha256", b"drafter_sha256", "embedding_sha256", b"embedding_sha256", "generation", b"generation", "handoff", b"handoff", "nonce", b"nonce", "protocol_version", b"protocol_version", "slots", b"slots", "target_pid", b"target_pid", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arena", b"arena", "block_size", b"block_size", "buckets", b"buckets", "context_limit", b"context_limit", "drafter_sha256", b"drafter_sha256", "embedding_sha256", b"embedding_sha256", "generation", b"generation", "handoff", b"handoff", "nonce", b"nonce", "protocol_version", b"protocol_version", "slots", b"slots", "target_pid", b"target_pid", "trees", b"trees", "widths", b"widths"]) -> None: ...
 
 global___AttachRequest = AttachRequest
 
@@ -264,6 +270,7 @@ class PaceRequest(google.protobuf.message.Message):
     TEXTS_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     BEHIND_PROMPTS_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """Generation of the attachment."""
     round: builtins.int
@@ -276,6 +283,8 @@ class PaceRequest(google.protobuf.message.Message):
     """Rows that are real; the rest of the bucket is padding."""
     behind_prompts: builtins.bool
     """The round before it computes prompts, which a draft that waits must leave the whole GPU."""
+    nodes: builtins.bool
+    """The drafts of each row are a tree of W - 1 nodes."""
     @property
     def texts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlotText]:
         """Tokens that the drafter lacks; only without an arena."""
@@ -295,8 +304,9 @@ class PaceRequest(google.protobuf.message.Message):
         texts: collections.abc.Iterable[global___SlotText] | None = ...,
         slots: collections.abc.Iterable[builtins.int] | None = ...,
         behind_prompts: builtins.bool = ...,
+        nodes: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["behind_prompts", b"behind_prompts", "bucket", b"bucket", "generation", b"generation", "round", b"round", "rows", b"rows", "slots", b"slots", "texts", b"texts", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind_prompts", b"behind_prompts", "bucket", b"bucket", "generation", b"generation", "nodes", b"nodes", "round", b"round", "rows", b"rows", "slots", b"slots", "texts", b"texts", "width", b"width"]) -> None: ...
 
 global___PaceRequest = PaceRequest
 

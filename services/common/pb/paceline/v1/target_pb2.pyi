@@ -1038,6 +1038,7 @@ class RoundRecord(google.protobuf.message.Message):
     HOST_US_FIELD_NUMBER: builtins.int
     FALLBACK_FIELD_NUMBER: builtins.int
     AGE_US_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Number of the round."""
     width: builtins.int
@@ -1060,6 +1061,8 @@ class RoundRecord(google.protobuf.message.Message):
     """Why the round had no drafts, if so; empty otherwise."""
     age_us: builtins.int
     """Time since it ended, microseconds."""
+    nodes: builtins.bool
+    """Rows were nodes of trees; else they were chains."""
     def __init__(
         self,
         *,
@@ -1074,8 +1077,9 @@ class RoundRecord(google.protobuf.message.Message):
         host_us: builtins.int = ...,
         fallback: builtins.str = ...,
         age_us: builtins.int = ...,
+        nodes: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "age_us", b"age_us", "committed", b"committed", "draft_us", b"draft_us", "fallback", b"fallback", "host_us", b"host_us", "number", b"number", "prefilled", b"prefilled", "requests", b"requests", "verify_us", b"verify_us", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "age_us", b"age_us", "committed", b"committed", "draft_us", b"draft_us", "fallback", b"fallback", "host_us", b"host_us", "nodes", b"nodes", "number", b"number", "prefilled", b"prefilled", "requests", b"requests", "verify_us", b"verify_us", "width", b"width"]) -> None: ...
 
 global___RoundRecord = RoundRecord
 
@@ -1088,20 +1092,24 @@ class RoundCost(google.protobuf.message.Message):
     BUCKET_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     MICROS_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
     bucket: builtins.int
     """Bucket."""
     width: builtins.int
     """Width W."""
     micros: builtins.float
     """Microseconds, draft and hand-off included; a GPU's leave out what contexts add."""
+    nodes: builtins.bool
+    """Rows are nodes of trees; else they are chains."""
     def __init__(
         self,
         *,
         bucket: builtins.int = ...,
         width: builtins.int = ...,
         micros: builtins.float = ...,
+        nodes: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bucket", b"bucket", "micros", b"micros", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bucket", b"bucket", "micros", b"micros", "nodes", b"nodes", "width", b"width"]) -> None: ...
 
 global___RoundCost = RoundCost
 

@@ -86,7 +86,7 @@ def test_rows_of_trees_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None
             nodes.depths_BW.copy_(torch.arange(nodes.depths_BW.shape[1]))
 
         monkeypatch.setattr(Pool, "read_nodes", misplaced)
-        assert checked(rig) == ["verify 1 x 4", "verify 2 x 4"]
+        assert checked(rig) == ["trees 1 x 4", "trees 2 x 4"]
 
 
 @pytest.fixture
