@@ -111,7 +111,7 @@ class Scheduler:
             burst = self._is_burst(len(grown.rows))
         if burst and not paused:
             paused = self._pauses(now)
-        rows = () if paused else grown.rows
+        rows, kind = ((), 1) if paused or not grown.rows else (grown.rows, kind)
         chunks = self._chunks(bool(rows), burst) if self._roster.prefilling else ()
         if not rows and not chunks:
             self._busy_since = None
@@ -122,8 +122,8 @@ class Scheduler:
             self._pause.alone(self._number)
         plan = Plan(
             number=self._number,
-            width=int(kind) if rows else 1,
-            nodes=bool(rows) and isinstance(kind, Tree),
+            width=int(kind),
+            nodes=isinstance(kind, Tree),
             rows=rows,
             bucket=self._bucket(len(rows)),
             chunks=chunks,
