@@ -52,8 +52,8 @@ class CostTable:
         self._level = dict.fromkeys(buckets, 0.0)
         self._cell: dict[Cell, float] = {}
         self._first: dict[Cell, list[float]] = {cell: [] for cell in self._base}
-        self._drafts: dict[int, float] = {}
-        self._latest = 0.0
+        self._drafts: dict[tuple[int, bool], float] = {}
+        self._latest: dict[bool, float] = {}
         self._last: dict[int, Width] = {}
         self._runs: set[Cell] = set()
 
@@ -88,7 +88,8 @@ class CostTable:
             first.append(log(max(_LEAST, whole / base)))
             self._cell[cell] = base * exp(median(first))
             if width != 1:
-                self._drafts[bucket] = self._latest = _within(median(first), _LARGEST_STEP)
+                trees, draft = isinstance(width, Tree), _within(median(first), _LARGEST_STEP)
+                self._drafts[bucket, trees] = self._latest[trees] = draft
             return
         more = (exp(_within(error, _LARGEST_STEP)) - 1.0) * self.cost(bucket, width, context)
         if in_a_row:
@@ -119,7 +120,9 @@ class CostTable:
     def _correction(self, cell: Cell) -> float:
         """Of a cell that was not served yet, a log: drafts are what warm-up left out."""
         bucket, width = cell
-        return 0.0 if width == 1 else self._drafts.get(bucket, self._latest)
+        trees = isinstance(width, Tree)
+        known = (self._drafts.get((bucket, trees)), self._latest.get(trees), self._drafts.get((bucket, False)))
+        return 0.0 if width == 1 else next((draft for draft in known if draft is not None), 0.0)
 
 
 def _smooth(widths: Sequence[Width], buckets: Sequence[int], micros: Mapping[Cell, float]) -> dict[Cell, float]:

@@ -5,9 +5,10 @@ every smaller one what it would have accepted: the rows of its path that are amo
 the chance that it is accepted, per request, leaning on all requests as `Acceptance` does. What the last round of a
 request accepted may have been cut, and is not counted.
 
-The first children of a tree are the chain that the drafter would have made, so rounds of trees tell of chains too, as
-far as that path goes. Rounds of chains say nothing of a tree's other rows. What others' trees accepted is therefore
-scaled by what a request's chain promises now, against what chains of those that were observed promised then.
+The first children of a tree are the chain that the drafter would have made, so rounds of trees tell of a chain's first
+drafts too. Of later ones they tell where the drafter was sure, which flatters chains. Rounds of chains say nothing of a
+tree's other rows. What others' trees accepted is therefore scaled by what a request's chain promises now, against what
+chains of those that were observed promised then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +18,15 @@ from operator import mul
 from services.target.core.width import Tree, Width
 from services.target.scheduling.width.acceptance import Acceptance, AcceptanceSettings, Chances, Row
 
+_FORGET = 0.998
+"""Of what trees of all requests accepted: what chains promise follows the texts, and this only what trees add."""
+_SHARED_WEIGHT = 32.0
+"""Observations of others that a request's own are worth as much as: chance is larger than what requests differ by."""
+_PRIOR_WEIGHT = 16.0
 _HOPE = 1.1
-"""What a tree that nobody has seen is thought to accept, by a chain of as many rows."""
+"""What a tree is thought to accept, by a chain of as many rows, with the weight of so many observations."""
+_TOLD = 2
+"""First children of which a tree tells as a chain would: nearly every tree has them."""
 _FIRST = 4
 """Drafts of a chain by which requests are compared: those of most trees' first children."""
 _MOST_SCALE = 2.0
@@ -39,10 +47,11 @@ class NodeAcceptance(Acceptance):
         if not trunk:
             super()._learn(row, drafted, accepted, ended, path, trunk)
             return
-        super()._learn(row, len(trunk), _straight(path, trunk), ended, path, trunk)
+        told = trunk[:_TOLD]
+        super()._learn(row, len(told), _straight(path, told), ended, path, trunk)
         if ended:
             return
-        shared, own = self._settings.shared_forget, self._settings.request_forget
+        shared, own = _FORGET, self._settings.request_forget
         row.nodes = row.nodes or Chances(self._most_nodes)
         _add(self._trees, drafted, path, shared)
         _add(row.nodes, drafted, path, own)
@@ -59,15 +68,15 @@ class NodeAcceptance(Acceptance):
             yield gathered[min(int(width), len(gathered)) - 1]
 
     def _gathered_nodes(self, row: Row, chain: Sequence[float]) -> list[float]:
-        settings, own, others = self._settings, row.nodes or Chances(self._most_nodes), self._trees
+        own, others = row.nodes or Chances(self._most_nodes), self._trees
         most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(chain)
         before, total = _HOPE, 1.0
         gathered = [1.0]
         for place in range(self._most_nodes):
-            chance = scale * others.matched[place] + before * chain[place] * settings.optimism_weight
-            chance /= others.tried[place] + settings.optimism_weight
-            chance = own.matched[place] + chance * settings.shared_weight
-            chance /= own.tried[place] + settings.shared_weight
+            chance = scale * others.matched[place] + before * chain[place] * _PRIOR_WEIGHT
+            chance /= others.tried[place] + _PRIOR_WEIGHT
+            chance = own.matched[place] + chance * _SHARED_WEIGHT
+            chance /= own.tried[place] + _SHARED_WEIGHT
             before = min(1.0, chance)
             total += before
             gathered.append(min(total, most))

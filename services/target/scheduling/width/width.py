@@ -282,7 +282,7 @@ class AdaptiveWidth:
         turn, rest = divmod(state.probes, 4)
         other = others[turn % len(others)] if rest == 3 else max(others, key=rates.__getitem__)
         worth = rates[other] / rates[current]
-        close = other > current and worth > self._settings.close
+        close = other > current and worth > self._settings.close and self._alike(other, current)
         gap = min(state.gap, self._settings.probe_close) if close else state.gap
         if state.quiet < gap or not self._pays(bucket, self.widths[other], worth):
             return None
@@ -291,6 +291,10 @@ class AdaptiveWidth:
         state.probes += state.gap > 1
         state.probing = True
         return self.widths[other]
+
+    def _alike(self, one: int, other: int) -> bool:
+        """Whether both are chains or both trees: what trees add to chains changes slower than what chains accept."""
+        return isinstance(self.widths[one], Tree) == isinstance(self.widths[other], Tree)
 
     def _probed(self, bucket: int, state: BucketChoice, width: Width, committed: int) -> None:
         """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""

@@ -8,9 +8,11 @@ import random
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from heapq import heappop, heappush
+from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 
+from services.target.core.width import Tree
 from services.target.device.shapes import buckets_of
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
@@ -81,20 +83,65 @@ class _Round:
     context: int
 
 
+class Drafter:
+    """Whether the token at a depth is the drafter's first, second, ... choice, where all before were among them.
+
+    A token is of one of some `kinds`, as likely each, which the drafter knows: chances are by kind, depth and choice.
+    Its trees are those of the largest products.
+    """
+
+    def __init__(self, *kinds: Sequence[Sequence[float]]) -> None:
+        self._kinds = kinds
+        self._trees: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+
+    def accepted(self, draws: Sequence[int], width: int) -> tuple[list[int], tuple[int, ...]]:
+        """Rows that are accepted by the tokens' draws, and those of the first children; of a chain it has none."""
+        tree, count = isinstance(width, Tree), len(self._kinds)
+        reach = min(width - 1, len(self._kinds[0]), len(draws))
+        of = tuple(draw % count for draw in draws[:reach])
+        nodes = self._tree(width, of) if tree else {(0,) * row: row for row in range(1, reach + 1)}
+        path: tuple[int, ...] = ()
+        rows: list[int] = []
+        for depth, (kind, draw) in enumerate(zip(of, draws, strict=False)):
+            below = accumulate(self._kinds[kind][depth])
+            path = (*path, sum(draw >= (1 << 20) * chance for chance in below))
+            if path not in nodes:
+                break
+            rows.append(nodes[path])
+        return rows, tuple(row for path, row in nodes.items() if not any(path)) if tree else ()
+
+    def _tree(self, width: int, of: tuple[int, ...]) -> Mapping[tuple[int, ...], int]:
+        chances = [self._kinds[kind][depth] for depth, kind in enumerate(of)]
+        if (width, *of) not in self._trees:
+            heap: list[tuple[float, tuple[int, ...]]] = [(-chances[0][0], (0,))]
+            found: dict[tuple[int, ...], int] = {}
+            while heap and len(found) + 1 < width:
+                score, path = heappop(heap)
+                found[path] = len(found) + 1
+                *before, rank = path
+                choices = chances[len(before)]
+                if rank + 1 < len(choices):
+                    heappush(heap, (score * choices[rank + 1] / choices[rank], (*before, rank + 1)))
+                if len(path) < len(chances):
+                    heappush(heap, (score * chances[len(path)][0], (*path, 0)))
+            self._trees[width, *of] = found
+        return self._trees[width, *of]
+
+
 class Served:
-    """One policy that serves loads one after another; whether draft j matches depends on the token's place alone."""
+    """One policy that serves loads one after another; whether drafts match depends on the token's place alone."""
 
     def __init__(
         self,
         policy: WidthPolicy,
         micros: Micros,
-        chances: Sequence[float],
+        drafter: Drafter,
         seed: int,
         heat: Heat | None = None,
         context_micros: float = 0.0,
     ) -> None:
         self._context_micros = context_micros
-        self._policy, self._micros, self._chances, self._seed = policy, micros, chances, seed
+        self._policy, self._micros, self._drafter, self._seed = policy, micros, drafter, seed
         self._heat, self._slower = heat or {}, 0.0
         self._noise = random.Random(seed)
         self._requests = self._tokens = self._prompt = 0
@@ -140,23 +187,18 @@ class Served:
         for uid in landed.rows:
             if uid not in self._left:
                 continue
-            accepted = min(self._accepted(uid, tokens - self._left[uid], landed.width - 1), self._left[uid] - 1)
+            place = tokens - self._left[uid]
+            path, trunk = self._drafter.accepted(self._draws[uid][place:], landed.width)
+            accepted = min(len(path), self._left[uid] - 1)
             self._left[uid] -= accepted + 1
             committed += accepted + 1
             ended = self._left[uid] == 0
-            self._policy.observe(uid, landed.width - 1, accepted, ended)
+            self._policy.observe(uid, landed.width - 1, accepted, ended, path[:accepted] if trunk else (), trunk)
             if ended:
                 self._policy.leave(uid)
                 del self._left[uid]
         micros = None if landed.with_prompts else landed.micros
         self._policy.landed(landed.bucket, landed.width, committed, micros, landed.context)
-
-    def _accepted(self, uid: int, place: int, drafted: int) -> int:
-        draws = self._draws[uid]
-        for draft in range(drafted):
-            if draws[place + draft] >= self._chances[draft] * (1 << 20):
-                return draft
-        return drafted
 
 
 def regret(
@@ -173,13 +215,13 @@ def regret(
 
     Loads have `prompts` in turn.
     """
-    micros, chances = round_micros(widths), conditional(rates)
+    micros, drafter = round_micros(widths), Drafter([(chance,) for chance in conditional(rates)])
 
     def spent(width: int | None) -> dict[int, float]:
         total = dict.fromkeys(tokens, 0.0)
         for seed in seeds:
             policy = FixedWidth(width) if width else fresh_policy(widths, micros, per_token)
-            served = Served(policy, micros, chances, seed, context_micros=CONTEXT_MICROS)
+            served = Served(policy, micros, drafter, seed, context_micros=CONTEXT_MICROS)
             for each, prompt in zip(tokens, cycle(prompts), strict=False):
                 total[each] += served.load(requests, each, prompt)
         return total

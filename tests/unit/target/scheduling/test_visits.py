@@ -7,7 +7,7 @@ import pytest
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.visits import RUN, Visit
 from tests.unit.target.scheduling.acceptance_profiles import P65, conditional
-from tests.unit.target.scheduling.served_loads import BUCKETS, Served, fresh_policy
+from tests.unit.target.scheduling.served_loads import BUCKETS, Drafter, Served, fresh_policy
 
 WIDTHS = (1, 4, 6, 8, 12)
 MICROS = {(bucket, width): 7000.0 + 12.0 * bucket * width for bucket in BUCKETS for width in WIDTHS}
@@ -53,7 +53,7 @@ def test_rounds_that_were_not_measured_tell_nothing() -> None:
 
 def speed(policy: WidthPolicy, loads: int) -> float:
     """Tokens a microsecond of the last of some loads."""
-    served = Served(policy, MICROS, conditional(P65), 7, HEAT)
+    served = Served(policy, MICROS, Drafter([(chance,) for chance in conditional(P65)]), 7, HEAT)
     return 128 * 512 / [served.load(128, 512) for _ in range(loads)][-1]
 
 
