@@ -24,6 +24,7 @@ from tests.faults.answers import Answer, Stream, request
 from tests.faults.rest import Footprints, at_rest, defects_in, processes_of, scrape
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
+from tests.support.warm import WarmProcess
 
 WAIT_S = 90.0
 LARGE_PROMPT = 100_000
@@ -81,7 +82,7 @@ class Fleet:
             *(more or self.gateway_flags),
         ]
         name = f"gateway-{self._starts}"
-        self._gateway = ServiceProcess(name, ["services.gateway", *flags], self._folder, ENVIRONMENT)
+        self._gateway = WarmProcess(name, ["services.gateway", *flags], self._folder, ENVIRONMENT)
 
     @asynccontextmanager
     async def another_gateway(self, more: Sequence[str] = ()) -> AsyncIterator[Any]:

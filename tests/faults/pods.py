@@ -27,6 +27,7 @@ from tests.faults.answers import Answer, Stream, request
 from tests.faults.rest import scrape
 from tests.support.chart_worker import ARGUMENTS, LIVENESS
 from tests.support.ports import free_ports
+from tests.support.warm import WarmProcess
 
 READY_S = 150.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -237,7 +238,7 @@ async def running_pods(environment: Mapping[str, str]) -> AsyncIterator[Pods]:
         watch = f"--watch={pods.victim.address},{pods.other.address}"
         flags = [watch, "--tokenizer", str(EMBEDDED / "target"), "--model=embedded"]
         flags += [f"--target-secret-file={pods.folder / 'secret'}", "--propagation-s=0.1"]
-        pods.gateway = ServiceProcess("gateway", ["services.gateway", *flags], pods.folder, ENVIRONMENT)
+        pods.gateway = WarmProcess("gateway", ["services.gateway", *flags], pods.folder, ENVIRONMENT)
         bound = await asyncio.to_thread(pods.gateway.bound, READY_S)
         pods.metrics = bound["metrics"]
         await pods.until(lambda: pods.other.ready and pods.ready_targets() == 1, READY_S)

@@ -24,6 +24,7 @@ from tests.faults.http2 import literal
 from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.warm import WarmProcess
 
 CONNECTIONS, STREAMS = 4, 50
 TENANTS = f"[[tenant]]\nname = 'a'\nkey_sha256 = ['{digest('key')}']\nmax_requests = 32\n"
@@ -39,7 +40,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     flags = ["--tokenizer", str(write_tokenizer(tmp_path / "model")), "--tenants", str(tmp_path / "tenants.toml")]
     flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
     flags += ["--http", "127.0.0.1:0"]
-    process = ServiceProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
+    process = WarmProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
     try:
         await asyncio.to_thread(process.bound, 30.0)
         yield process

@@ -25,6 +25,7 @@ from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.hostile_frames import PING, bombs, call, floods
 from tests.support.hostile_messages import places, requests, strange
+from tests.support.warm import WarmProcess
 
 TENANTS = "".join(
     f"[[tenant]]\nname = '{name}'\nkey_sha256 = ['{digest(name)}']\nmax_requests = 32\n"
@@ -106,7 +107,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     (tmp_path / "tenants.toml").write_text(TENANTS)
     flags = ["--tokenizer", str(write_tokenizer(tmp_path / "model")), "--tenants", str(tmp_path / "tenants.toml")]
     flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
-    process = ServiceProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
+    process = WarmProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
     try:
         yield await asyncio.to_thread(Gateway, process)
     finally:

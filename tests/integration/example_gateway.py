@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.stack import ServiceProcess
 from tests.integration.pair import ENVIRONMENT, WAIT_S, PairProcesses
 from tests.support.tiny_checkpoints import write_tiny
+from tests.support.warm import WarmProcess
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def example_gateway() -> Iterator[str]:
         try:
             pair.wait_ready()
             flags = ["--targets", pair.bound["grpc"], "--tokenizer", str(models.target)]
-            gateway = ServiceProcess("gateway", ["services.gateway", *flags], folder, ENVIRONMENT)
+            gateway = WarmProcess("gateway", ["services.gateway", *flags], folder, ENVIRONMENT)
             started.insert(0, gateway)
             yield gateway.bound(WAIT_S)["grpc"]
         finally:

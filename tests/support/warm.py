@@ -1,7 +1,8 @@
-"""Starts targets and drafters as processes of their own, forked from one that has imported torch already.
+"""Starts services as processes of their own, forked from one that has imported what they import.
 
-An import of torch is most of what a start costs. `python -m` itself is held by tests of starting, of faults with
-variables of their own, and of everything under `deploy`.
+Imports are most of what a start costs, above all that of torch, which gateways run without: theirs is another process
+that forks. `python -m` itself is held by tests of starting, of faults with variables of their own, and of everything
+under `deploy`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import IO, cast
 
 from deploy.stack import REPOSITORY, ServiceProcess
 
-MODULES = ("services.target", "services.drafter")
+PAIR = ("services.target.app", "services.drafter.app")
+MODULES = {"services.target": PAIR, "services.drafter": PAIR, "services.gateway": ("services.gateway.app",)}
+"""What is imported before a service is forked."""
 UNREAD = ("PACELINE_", "PYTEST_")
 """How variables begin that no library reads while it is imported."""
 THREADS = {"OMP_NUM_THREADS": "1"}
@@ -79,12 +82,12 @@ class Forked:
 
 
 @cache
-def _forker() -> tuple[socket.socket, dict[str, str]]:
+def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
     """The socket of this process's forking one, which starts at the first call, and the variables that it has."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     variables = {**os.environ, **THREADS}
     with theirs:
-        command = [sys.executable, "-m", "tests.support.warm_start", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.support.warm_start", str(theirs.fileno()), *imported]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -108,9 +111,11 @@ class WarmProcess(ServiceProcess):
     def _begin(
         self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
     ) -> subprocess.Popen[bytes]:
-        asked, variables = _forker()
+        if command[0] not in MODULES:
+            return super()._begin(command, environment, output, errors)
+        asked, variables = _forker(MODULES[command[0]])
         other = {name for name, value in environment.items() ^ variables.items()}
-        if command[0] not in MODULES or not all(name.startswith(UNREAD) for name in other):
+        if not all(name.startswith(UNREAD) for name in other):
             return super()._begin(command, environment, output, errors)
         told, telling = os.pipe()
         service = {"command": list(command), "environment": dict(environment), "folder": str(REPOSITORY)}

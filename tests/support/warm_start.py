@@ -1,8 +1,8 @@
-"""A process that has imported what pairs import, and forks a service whenever it is asked for one.
+"""A process that has imported what services import, and forks one whenever it is asked for it.
 
-It is asked over the socket whose descriptor is its argument: by a line of JSON with the module, its arguments, its
-variables and its folder, and three descriptors: output, errors, and where it writes the service's id and, in the end,
-its exit code.
+Its arguments are a descriptor and the modules. It is asked over the socket of that descriptor: by a line of JSON with
+the module, its arguments, its variables and its folder, and three descriptors: output, errors, and where it writes the
+service's id and, in the end, its exit code.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import selectors
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-PRELOADED = ("services.target.app", "services.drafter.app")
 MOST_BYTES = 1 << 18
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, modules: Sequence[str]) -> None:
     """Forks until the socket is closed; a service lives on."""
     asked = socket.socket(fileno=descriptor)
-    for module in PRELOADED:
+    for module in modules:
         importlib.import_module(module)
     gc.freeze()
     waiting = selectors.DefaultSelector()
@@ -91,4 +91,4 @@ def _become(service: dict[str, Any], descriptors: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])
