@@ -24,6 +24,7 @@ from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.http_client import Client
+from tests.support.warm import WarmProcess
 
 TENANTS = "".join(f"[[tenant]]\nname = '{name}'\nkey_sha256 = ['{digest(name)}']\n" for name in ("evil", "other"))
 STREAMS = 8
@@ -34,7 +35,7 @@ GROWN_MIB, KEPT_MIB = 64, 16
 GIVEN_BACK_S = 30.0
 LONGEST_WAIT_S = 1.0
 LOOK_S = 0.01
-SAMPLE, WHOLE_SAMPLE, UNREAD_SAMPLE = 97, 7, 397
+SAMPLE, WHOLE_SAMPLE, UNREAD_SAMPLE = 291, 7, 1191
 """Every so many-th body, with --full, and without a key, where no body is read."""
 
 
@@ -45,7 +46,7 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[ServiceProcess, Client]]:
     (folder / "tenants.toml").write_text(TENANTS)
     flags = ["--tokenizer", str(write_tokenizer(folder / "model")), "--tenants", str(folder / "tenants.toml")]
     flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
-    process = ServiceProcess("gateway", ["services.gateway", *flags, "--http", "127.0.0.1:0"], folder, ENVIRONMENT)
+    process = WarmProcess("gateway", ["services.gateway", *flags, "--http", "127.0.0.1:0"], folder, ENVIRONMENT)
     try:
         bound = await asyncio.to_thread(process.bound, 30.0)
         yield process, Client(bound["http"], authorization="Bearer other")
