@@ -11,7 +11,7 @@ from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
 
 SEED = 20261
-PROMPTS, PROMPTS_OF_ALL = 3, 100
+PROMPTS, PROMPTS_OF_ALL = 2, 100
 
 
 def specs_of(temperature: float, prompts: int = PROMPTS) -> list[RequestSpec]:
@@ -27,6 +27,8 @@ def test_no_case_says_anything_else_than_plain_decoding(dtype: str, full: bool) 
     for index, (temperature, proposer) in enumerate(product((0.0, 0.8), PROPOSERS)):
         width, batch = shapes[(index + index // 4) % 4]
         cases.append(Case(dtype, temperature, width, proposer, batch))
+    if dtype == "float32" and not full:
+        cases = cases[:2] + cases[2::2]  # each proposer once
     tally = run_gate(made_up_pair(), cases, lambda temperature: specs_of(temperature, prompts), SEED)
     assert tally.cases == len(cases)
     assert tally.tokens == len(cases) * prompts * 64

@@ -43,7 +43,7 @@ def test_a_file_without_its_last_semicolon_is_refused(name: str) -> None:
         files = program.source.headers()
         files[name] = without_last_semicolon(files[name])
         try:
-            nvrtc.compiled(program.source.text, program.kernel, headers=files)
+            nvrtc.compiled(program.source.text, program.kernel, "compute_90a", files)
         except nvrtc.CompileError as refusal:
             assert "error" in str(refusal)
             return
