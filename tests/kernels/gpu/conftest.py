@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from tests.kernels.gpu.devices import INTERPRETED
+from tests.support.covering import keep_covering
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The interpreter takes each value of each parameter once, with --full and on a GPU all of their product."""
+    if INTERPRETED and not config.getoption("full"):
+        keep_covering(config, items)
 
 
 @pytest.fixture(scope="session", autouse=INTERPRETED)
