@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 import ssl
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -63,6 +64,15 @@ async def test_a_body_in_tiny_chunks_is_not_worked_for(
             assert (await one.reply_to_raw()).status == status
         assert await closed(one)
         assert events <= (2 * CHUNKS if key else 10)
+
+
+async def test_an_event_does_not_wait_for_the_client_to_confirm_the_one_before(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (stack, http), connected(http.address):
+        edge: Any = stack.app._http
+        open_now = edge._listener._state.connections
+        await until(lambda: len(open_now) == 1)
+        (one,) = open_now
+        assert one.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("key", ["", "key-one"])

@@ -43,12 +43,13 @@ class Answer(ABC):
         self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
         self._drafts = DraftedTokens(spell) if body.paceline and body.paceline.drafts else None
         self._finals: dict[int, Final] = {}
-        self._head = {
+        self._head: dict[str, Any] = {
             "id": f"{self.prefix}-{exchange.request_id}",
             "created": exchange.created,
             "model": body.model,
             "system_fingerprint": None,
         }
+        self._chunk_begins = b""
 
     def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
         """The token ids of a choice's prompt, before any of its events.
@@ -129,13 +130,19 @@ class Answer(ABC):
         return self._drafts.of(choice, delta) if self._drafts else None
 
     def _events(self, pieces: Iterable[Any], drafts: Drafts | None = None) -> Iterator[bytes]:
+        """Chunks: what is equal in all of them is encoded once."""
+        begins = self._chunk_begins = self._chunk_begins or self._begins()
         for piece in pieces:
-            chunk: dict[str, Any] = {**self._head, "object": self.kind(), "choices": [piece]}
-            if self._tells_usage:
-                chunk["usage"] = None
+            told = self.first_told()
             if drafts is not None:
-                chunk["paceline"], drafts = drafts, None
-            yield event(chunk | self.first_told())
+                told, drafts = {"paceline": drafts, **told}, None
+            more = b"," + encoded(told)[1:] if told else b"}"
+            yield b"".join((begins, encoded(piece), b"]", more, b"\n\n"))
+
+    def _begins(self) -> bytes:
+        """An event up to its only choice."""
+        usage = {"usage": None} if self._tells_usage else {}
+        return b"data: " + encoded({**self._head, "object": self.kind(), **usage})[:-1] + b',"choices":['
 
     def first_told(self) -> dict[str, Any]:
         """Further fields of a chunk, told once."""

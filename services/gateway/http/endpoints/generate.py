@@ -79,8 +79,7 @@ class Generate(Generic[Body]):
             await self._choices.serve(ask, exchange, make)
         answer = answers[0]
         if answer.streams:
-            await exchange.write(answer.ending())
-            await exchange.end()
+            await exchange.end(answer.ending())
         else:
             await exchange.reply(answer.whole())
 

@@ -103,11 +103,15 @@ class Connection(H11Protocol):
             super().data_received(data)
 
     def handle_events(self) -> None:
-        """Asks for a turn, in which what came is looked at."""
-        if not self._asked:
-            self._asked = True
-            self.flow.hold()
-            self._turns.ask(self._look)
+        """Looks at what came in its turn: at once if no other connection has had this one."""
+        if self._asked:
+            return
+        if self._turns.take():
+            self._look()
+            return
+        self._asked = True
+        self.flow.hold()
+        self._turns.ask(self._look)
 
     def _look(self) -> None:
         """Headers that came end the wait for them; the first byte of the next ones begins another.

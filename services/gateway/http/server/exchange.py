@@ -9,6 +9,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from services.common.request.errors import PacelineError
 from services.gateway.http.schema.errors import Headers, error_headers, error_reply, status_of
 from services.gateway.http.server.connection import Receive, Scope, Send
@@ -29,7 +31,10 @@ class DisconnectedError(Exception):
 
 def encoded(value: object) -> bytes:
     """Compact JSON; floats are finite."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except PydanticSerializationError:  # half a character, or nested deeper than it goes
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
 def event(value: object) -> bytes:
@@ -61,7 +66,8 @@ class Exchange:
         self.extra: Headers = []
         self.words = OPENAI
         self.begun = False
-        self._writes = asyncio.Lock()
+        self._opening = asyncio.Lock()
+        self._opened = False
         self._last = time.monotonic()
         self.status = 0
         self._receive = receive
@@ -108,16 +114,20 @@ class Exchange:
         return time.monotonic() - self._last
 
     async def write(self, message: bytes) -> None:
-        """Sends events, several writers' one after the other; waits while the client does not read."""
-        async with self._writes:
-            if not self.begun:
-                await self._begin(HTTPStatus.OK, STREAM)
-            await self._send({"type": "http.response.body", "body": message, "more_body": True})
-            self._last = time.monotonic()
+        """Sends events behind the headers, whichever writer sends those; waits while the client does not read."""
+        if not self._opened:
+            async with self._opening:
+                if not self.begun:
+                    await self._begin(HTTPStatus.OK, STREAM)
+                self._opened = True
+        await self._send({"type": "http.response.body", "body": message, "more_body": True})
+        self._last = time.monotonic()
 
-    async def end(self) -> None:
-        """Ends the stream of events."""
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def end(self, message: bytes = b"") -> None:
+        """Ends the stream of events, behind the last of them."""
+        if not self._opened:
+            await self.write(b"")
+        await self._send({"type": "http.response.body", "body": message, "more_body": False})
 
     async def reply(
         self, body: bytes, status: HTTPStatus = HTTPStatus.OK, headers: Headers | None = None, kind: bytes = JSON
@@ -131,8 +141,7 @@ class Exchange:
         """The answer that is an error; in a stream that has begun it is the last event."""
         reply = self.words.refusal(error)
         if self.begun:
-            await self.write(self.words.event(reply))
-            await self.end()
+            await self.end(self.words.event(reply))
         else:
             await self.reply(encoded(reply), status_of(error), error_headers(error))
 

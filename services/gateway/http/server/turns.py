@@ -11,18 +11,27 @@ class Turns:
     def __init__(self) -> None:
         """Nobody waits."""
         self._waiting: deque[Callable[[], None]] = deque()
+        self._had = False
+
+    def take(self) -> bool:
+        """Whether the caller has this turn: nobody waits for it, and nobody has had it."""
+        if self._had:
+            return False
+        self._begin()
+        return True
 
     def ask(self, work: Callable[[], None]) -> None:
         """Calls `work` when those that asked before have had their turns."""
         self._waiting.append(work)
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._next)
+        if not self._had:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._had = True
+        asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        work = self._waiting[0]
-        try:
-            work()
-        finally:
-            self._waiting.popleft()
-            if self._waiting:
-                asyncio.get_running_loop().call_soon(self._next)
+        self._had = False
+        if self._waiting:
+            self._begin()
+            self._waiting.popleft()()

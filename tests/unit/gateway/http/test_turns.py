@@ -48,6 +48,20 @@ async def test_who_asks_again_in_its_turn_waits_for_the_others() -> None:
     assert seen == ["greedy", "other", "greedy", "greedy"]
 
 
+async def test_a_turn_is_taken_once_and_by_nobody_before_those_that_wait() -> None:
+    turns, seen = Turns(), list[str]()
+    assert turns.take()
+    assert not turns.take(), "it was had"
+    turns.ask(lambda: seen.append(f"first {turns.take()}"))
+    turns.ask(lambda: seen.append(f"second {turns.take()}"))
+    await asyncio.sleep(0)
+    assert not turns.take(), "the second waits"
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert seen == ["first False", "second False"]
+    assert turns.take()
+
+
 async def test_one_that_fails_takes_no_turn_of_others() -> None:
     turns, seen = Turns(), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: seen.append(str(context["exception"])))
