@@ -30,7 +30,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.route_few_kernel,
             {
                 "COUNT": count, "COUNT_PAD": padded, "TOP_K": 8, "TOP_PAD": 8, "RENORM": True, "ROWS": rows,
-                "PDL": True, **more,
+                "TILE": 16, "PDL": True, **more,
             },
             _WORDS | _GATES,
         )
@@ -49,12 +49,12 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.expert_kernel,
             {
                 "TOP_K": 8, "ROWS": cut.rows, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even, "GATED": gated,
-                "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
+                "AHEAD": even, "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,
         )
         for cut in _CUTS
-        for even, gated in ((True, True), (cut.rows > 16, False))
+        for even, gated in ((True, True), (cut.rows > 16, False), (cut.rows == 16, False))
     ),
     *(
         (

@@ -18,17 +18,17 @@ EXPERTS = (
         f"{_KERNELS}test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list",
     ),
     Mutant(
-        "experts-of-equal-gates-counted-from-the-end",
+        "equal-gates-go-to-the-last-expert",
         PROGRAM,
-        "bits * 4294967296 + (2147483647 - expert)",
-        "bits * 4294967296 + (2147483647 - COUNT_PAD + expert)",
+        "one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)",
+        "one = tl.max(tl.where(key == best, expert, -1), 1, keep_dims=True)",
         f"{_KERNELS}test_rows_choose_as_the_reference",
     ),
     Mutant(
         "weights-of-another-expert",
         PROGRAM,
-        "weight_ptr += expert * (2 * outputs if GATED else outputs) * depth",
-        "weight_ptr += expert // 2 * (2 * outputs if GATED else outputs) * depth",
+        "weight_ptr += number * (2 * outputs if GATED else outputs) * depth",
+        "weight_ptr += number // 2 * (2 * outputs if GATED else outputs) * depth",
         f"{_KERNELS}test_parts_are_those_of_the_reference",
     ),
     Mutant(

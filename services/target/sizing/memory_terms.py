@@ -284,13 +284,16 @@ def _row_elements(spec: StackSpec) -> int:
 
 
 def _ffn_elements(ffn: Dense | Experts | Beside, hidden: int) -> int:
-    """Numbers of a row between the products; a row's experts have a part each, and places of four bytes."""
+    """Numbers of a row between the products; a row's experts have a part each, and places of four bytes.
+
+    Of the places of tiles half are taken, or more.
+    """
     if isinstance(ffn, Beside):
         return _ffn_elements(ffn.dense, hidden) + _ffn_elements(ffn.experts, hidden) + 3 * hidden
     if isinstance(ffn, Dense):
         return 3 * ffn.inner
     shared = 3 * ffn.shared + hidden if ffn.shared else 0
-    return ffn.count + ffn.top_k * (ffn.inner + hidden + 8) + shared
+    return ffn.count + ffn.top_k * (2 * ffn.inner + hidden + 8) + shared
 
 
 def _delta_elements(delta: Delta | None) -> int:

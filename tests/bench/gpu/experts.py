@@ -23,6 +23,7 @@ from torch import Tensor
 from services.common.kernels.ahead import compiled_ahead
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.experts.kernel import (
+    FEW,
     ExpertStack,
     Routes,
     combine,
@@ -40,6 +41,7 @@ EPS, READ, FLOPS = 1e-6, 4.3e12, 790e12
 COPIES, TURNS, LOOPS = 3, 4, 5
 """Layers in turn, so that no weight stays in L2; how often they stand in a graph, and how often it is timed."""
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 2048)
+HEIGHTS = (16, 32, 64, 128)
 STAGES = ("gates", "route", "sort", "up", "down", "combine")
 
 
@@ -97,7 +99,7 @@ class Layer:
 
     def stages(self, count: int, cut: Tiling, last: str) -> list[Tensor]:
         """Launch what a layer launches for its first rows, up to a stage; returns all that was written."""
-        normed, pairs = Normed(self.rows_TD[:count], self.squares_T[:count]), (count, self.shape.top_k, -1)
+        normed = Normed(self.rows_TD[:count], self.squares_T[:count])
         made = [self.gates(slice(0, count))]
         for stage in STAGES[1 : STAGES.index(last) + 1]:
             if stage == "route":
@@ -107,10 +109,10 @@ class Layer:
             elif stage == "up":
                 made.append(multiply_gated(normed, self.stack, places, cut, EPS))
             elif stage == "down":
-                made.append(multiply_down(made[-1], self.stack, places, cut))
+                made.append(multiply_down(made[-1], self.stack, routes, places, cut))
             else:
                 stream_TD, sums_T = self.stream_TD[:count], self.sums_T[:count]
-                combine(made[-1].view(pairs), routes, None, None, stream_TD, self.norm_D, sums_T, EPS)
+                combine(made[-1], routes, None, None, stream_TD, self.norm_D, sums_T, EPS)
         return made
 
     def routed(self, gates_TF: Tensor, live_T: Tensor | None = None) -> Routes:
@@ -118,9 +120,16 @@ class Layer:
         return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True)
 
 
-_NARROW = ((64, 64, 4, 4), (64, 64, 4, 6), (64, 128, 4, 3), (64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4))
-_WIDE = ((64, 64, 4, 4), (128, 64, 4, 3), (128, 64, 4, 4), (128, 64, 8, 3), (128, 64, 8, 4), (256, 64, 8, 3))
-"""Lines, columns, warps and stages of tiles of fewer than 64 rows, and of others."""
+_NARROW = (
+    (64, 64, 4, 4), (64, 64, 4, 4, True), (64, 64, 4, 8), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 4, True),
+    (64, 256, 4, 3, True), (128, 64, 4, 4), (128, 64, 8, 4, True),
+)  # fmt: skip
+_WIDE = (
+    (64, 64, 4, 4), (128, 64, 4, 3), (128, 64, 4, 4), (128, 64, 8, 3), (128, 64, 8, 4), (256, 64, 8, 3),
+    (256, 64, 8, 4), (128, 64, 8, 3, True),
+)  # fmt: skip
+"""Lines, columns, warps, stages, and whether the second product fetches ahead, of tiles of fewer than 64 rows, and of
+others."""
 
 
 def cuts(rows: int, tiny: bool) -> tuple[Tiling, ...]:
@@ -140,7 +149,7 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     def differ(got_TD: Tensor, rows: slice) -> int:
         return int((got_TD != expected_TD[rows]).any(1).sum())
 
-    for rows in (16, 32, 64, 128)[: 2 if tiny else 4]:
+    for rows in HEIGHTS[: 2 if tiny else 4]:
         for cut in cuts(rows, tiny):
             yield f"{cut}", differ(layer.mixed(every, gates_TF, cut), every)
     for count in counts:
@@ -201,18 +210,22 @@ def floor(layers: Sequence[Layer], rows: int) -> tuple[float, float]:
 
 
 def candidates(shape: Shape, rows: int) -> tuple[Tiling, ...]:
-    """Return tilings for so many rows, our own first: tiles as high as its own, and twice that."""
+    """Return tilings for so many rows, our own first: tiles as high as its own, half and twice that."""
     own = tiling(rows * shape.top_k, shape.count)
-    heights = dict.fromkeys((own.rows, min(128, 2 * own.rows)))
+    heights = dict.fromkeys((own.rows, max(16, own.rows // 2), min(128, 2 * own.rows)) if rows > FEW else (own.rows,))
     return tuple(dict.fromkeys((own, *(cut for height in heights for cut in cuts(height, tiny=False)))))
 
 
 def compile_all(layers: Sequence[Layer]) -> None:
     """Compile what will be timed, in threads."""
+    layer = layers[0]
     with compiled_ahead(os.cpu_count() or 1):
         for rows in ROWS:
-            for cut in candidates(layers[0].shape, rows):
-                layers[0].stages(rows, cut, STAGES[-1])
+            for cut in candidates(layer.shape, rows):
+                layer.stages(rows, cut, STAGES[-1])
+        for height in HEIGHTS:
+            for cut in cuts(height, tiny=False):
+                layer.stages(len(layer.rows_TD), cut, STAGES[-1])
 
 
 def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
@@ -227,7 +240,8 @@ def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     for cut in candidates(shape, rows):
         if time.monotonic() < until and (found := micros(layers, rows, cut)) < took:
             best, took = cut, found
-    named = f"{best.rows}x{best.band}x{best.depth} w{best.warps} s{best.stages}"
+    ahead = " ahead" if best.ahead else ""
+    named = f"{best.rows}x{best.band}x{best.depth} w{best.warps} s{best.stages}{ahead}"
     times = f"{least:8.1f} {mine:8.1f} {mine / least:5.2f} {took:8.1f} {took / least:5.2f}"
     return f"{shape.name} {rows:5} {distinct:7.1f} {times} {parts} {named}"
 
@@ -235,10 +249,9 @@ def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
 def main() -> int:
     """Returns 1 where a bit differs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=100.0, help="when other tilings are no longer tried")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long other tilings are tried")
     parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=["30B-A3B", "35B-A3B"])
     asked = parser.parse_args()
-    until = time.monotonic() + asked.seconds
     device, dtype = ("cpu", torch.float32) if INTERPRETED else ("cuda", torch.bfloat16)
     most, counts = (14, (1, 7)) if INTERPRETED else (max(ROWS), (1, 2, 8, 16, 17, 64, 65, 256))
     differ, table = 0, list[str]()
@@ -246,18 +259,17 @@ def main() -> int:
         keep_order()
     shapes = TINY if INTERPRETED else tuple(shape for shape in SHAPES if shape.name in asked.shapes)
     with torch.inference_mode():
-        for number, shape in enumerate(shapes):
+        for shape in shapes:
             layers = [Layer(shape, most, device, dtype, seed) for seed in range(1 if INTERPRETED else COPIES)]
+            if not INTERPRETED:
+                compile_all(layers)
             checks = list(differing(layers[0], counts))
             differ += sum(count for _, count in checks)
             for name, count in checks:
                 if count:
                     print(f"{shape.name}: {count} rows differ: {name}", flush=True)
             print(f"{shape.name}: {len(checks)} checks of bits, {sum(c for _, c in checks)} rows differ", flush=True)
-            if not INTERPRETED:
-                compile_all(layers)
-            now = time.monotonic()
-            share = now + max(0.0, until - now) / (len(shapes) - number)
+            share = time.monotonic() + asked.seconds / len(shapes)
             table += [] if INTERPRETED else [row_of_table(layers, rows, share) for rows in ROWS]
             del layers
     if table:

@@ -21,7 +21,7 @@ from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 
-_LARGEST_CHUNK = 1024
+_LARGEST_CHUNK = 4096
 """Pairs of row and rank that a program sorts at a time."""
 FEW = 16
 """Rows that one program routes and places: as many as the lowest tile has."""
@@ -42,19 +42,29 @@ class ExpertStack:
 
 @dataclass(frozen=True)
 class Places:
-    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
+    """Pairs of row and rank by tiles of so many `rows`, each of one expert: those, and how many places are taken."""
 
-    order_P: Tensor
-    tiles_3N: Tensor
+    order_NR: Tensor
+    tiles_2N: Tensor
     count_1: Tensor
     top_k: int
+
+    @property
+    def rows(self) -> int:
+        """Places of a tile."""
+        return self.order_NR.shape[1]
+
+    @property
+    def tiles(self) -> int:
+        """Most tiles that there can be."""
+        return len(self.order_NR)
 
 
 @dataclass(frozen=True)
 class Routes:
     """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none.
 
-    Few rows have places already, in tiles of any height. With `uses_E`, int32, whoever makes the places adds one for
+    Few rows have places already. With `uses_E`, int32, whoever makes the places adds one for
     each expert that has rows.
     """
 
@@ -83,11 +93,11 @@ def route(
             **LAUNCH,
         )  # fmt: skip
         return Routes(ids_TK, weights_TK, count, uses_E=uses_E)
-    places = _unwritten(ids_TK, min(count, rows * top_k))
+    places = _unwritten(ids_TK, min(count, rows * top_k), FEW)
     route_few_kernel[(1,)](
-        gates_TF, live_T, ids_TK, weights_TK, places.order_P, places.tiles_3N, places.count_1, uses_E, rows,
-        places.tiles_3N.shape[1], gates_TF.stride(0), **how, ROWS=max(2, triton.next_power_of_2(rows)),
-        num_warps=1 if rows == 1 else 4, **LAUNCH,
+        gates_TF, live_T, ids_TK, weights_TK, places.order_NR, places.tiles_2N, places.count_1, uses_E, rows,
+        places.tiles, gates_TF.stride(0), **how, ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW,
+        num_warps=1 if rows == 1 else 8, **LAUNCH,
     )  # fmt: skip
     return Routes(ids_TK, weights_TK, count, places)
 
@@ -98,8 +108,7 @@ def multiply_experts(
     """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
     cut = cut or tiling(routes.ids_TK.numel(), routes.count)
     places = sort(routes, cut)
-    parts_PD = multiply_down(multiply_gated(normed, stack, places, cut, eps), stack, places, cut)
-    return parts_PD.view(*routes.ids_TK.shape, -1)
+    return multiply_down(multiply_gated(normed, stack, places, cut, eps), stack, routes, places, cut)
 
 
 def sort(routes: Routes, cut: Tiling) -> Places:
@@ -108,34 +117,36 @@ def sort(routes: Routes, cut: Tiling) -> Places:
         return routes.places
     ids_P = routes.ids_TK.flatten()
     pairs = len(ids_P)
-    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut))
+    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut), cut.rows)
     sort_kernel[(routes.count,)](
-        ids_P, places.order_P, places.tiles_3N, places.count_1, routes.uses_E, pairs, places.tiles_3N.shape[1],
+        ids_P, places.order_NR, places.tiles_2N, places.count_1, routes.uses_E, pairs, places.tiles,
         COUNT=routes.count, COUNT_PAD=triton.next_power_of_2(routes.count + 1),
-        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
+        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL,
+        num_warps=4 if pairs <= 1024 else 8,
         **LAUNCH,
     )  # fmt: skip
     return places
 
 
-def _unwritten(ids_TK: Tensor, tiles: int) -> Places:
-    return Places(ids_TK.new_empty(ids_TK.numel()), ids_TK.new_empty((3, tiles)), ids_TK.new_empty(1), ids_TK.shape[1])
+def _unwritten(ids_TK: Tensor, tiles: int, rows: int) -> Places:
+    order_NR, tiles_2N = ids_TK.new_empty((tiles, rows)), ids_TK.new_empty((2, tiles))
+    return Places(order_NR, tiles_2N, ids_TK.new_empty(1), ids_TK.shape[1])
 
 
 def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float) -> Tensor:
-    """Return SwiGLU of gate and up [P, I] of each place's row."""
+    """Return SwiGLU of gate and up [N R, I] of each place's row; places that are not taken are not written."""
     x_TD = normed.rows_TD.contiguous()
-    inner_PI = x_TD.new_empty((len(places.order_P), stack.down_EDF.shape[2]))
+    inner_PI = x_TD.new_empty((places.order_NR.numel(), stack.down_EDF.shape[2]))
     at_E = None if stack.at_2E is None else stack.at_2E[0]
     _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps)
     return inner_PI
 
 
-def multiply_down(inner_PI: Tensor, stack: ExpertStack, places: Places, cut: Tiling) -> Tensor:
-    """Return places times their expert's last product [P, D], by row and rank."""
-    parts_PD = inner_PI.new_empty((len(inner_PI), stack.down_EDF.shape[1]))
+def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: Places, cut: Tiling) -> Tensor:
+    """Return places times their expert's last product [T, K, D], by row and rank."""
+    parts_PD = inner_PI.new_empty((routes.ids_TK.numel(), stack.down_EDF.shape[1]))
     _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut, parts_PD)
-    return parts_PD
+    return parts_PD.view(*routes.ids_TK.shape, -1)
 
 
 def combine(
@@ -168,14 +179,15 @@ def _multiply(
     x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
     squares_T: Tensor | None = None, eps: float = 0.0,
 ) -> None:  # fmt: skip
-    """Multiply rows [T, D] as the gate and what it gates, or places [P, I] as the product behind them."""
+    """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
-    gated, tiles = lines != outputs, places.tiles_3N.shape[1]
+    gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     band_outputs = cut.band // 2 if gated else cut.band
-    expert_kernel[(tiles, triton.cdiv(outputs, band_outputs))](
-        x, weight_EFD, at_E, places.order_P, places.tiles_3N, places.count_1, squares_T, out_PF,
-        outputs, depth, tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=cut.rows, BAND=cut.band,
-        DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated, PDL=PDL,
+    expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
+        x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
+        outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=places.rows, BAND=cut.band,
+        DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated,
+        AHEAD=cut.ahead and at_E is None, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

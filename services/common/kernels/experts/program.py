@@ -21,22 +21,21 @@ def best_experts(
 ):  # fmt: skip
     """Return of each row its experts by rank, their weights, the rank of each expert, and which experts are taken.
 
-    The sum of the powers is one of whole numbers, and ranks follow from one number for each expert, so the bits are
-    those of a row alone. A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
+    The sum of the powers is one of whole numbers, so the bits are those of a row alone. A row of NaN gets experts,
+    too: its sums are NaN, and no place is beyond the end.
     """
     power = tl.exp(logit_RE - tl.max(logit_RE, 1, keep_dims=True))
     total = tl.sum((power * 1099511627776.0 + 0.5).to(tl.int64), 1, keep_dims=True)
     share = power / (total.to(tl.float32) * 9.094947017729282e-13)
     there = share == share
-    bits = tl.where(there, share, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
-    # The highest share first; of equal ones the lowest number.
-    key = tl.where(inside, bits * 4294967296 + (2147483647 - expert), -1)
+    # Whole numbers in the order of the shares, whose best a warp finds in one instruction.
+    key = tl.where(inside, tl.where(there, share, 0.0).to(tl.int32, bitcast=True), -1)
     chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
     ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
     for place in tl.static_range(TOP_K):
         best = tl.max(key, 1, keep_dims=True)
-        one = 2147483647 - (best & 4294967295).to(tl.int32)
-        weight = (best >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)
+        weight = best.to(tl.float32, bitcast=True)
         chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
         ranks, key = tl.where(expert == one, place, ranks), tl.where(expert == one, -1, key)
         sum_R1 += weight
@@ -71,7 +70,7 @@ def route_kernel(
 def route_few_kernel(
     gates_ptr, live_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, rows, most_tiles, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
-    ROWS: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Choose as `route_kernel` and place as `sort_kernel` in one program: no expert has more rows than a tile."""
     allow_next(PDL)
@@ -89,13 +88,12 @@ def route_few_kernel(
     tl.store(weights_ptr + at, weights, mask=asked)
     counts = tl.sum(taken, 0)
     used = (counts > 0).to(tl.int32)
-    first, tile = tl.cumsum(counts, 0) - counts, tl.cumsum(used, 0) - 1
-    place = first[None, :] + tl.cumsum(taken, 0) - 1
+    tile = tl.cumsum(used, 0) - 1
+    place = tile[None, :] * TILE + tl.cumsum(taken, 0) - 1
     tl.store(order_ptr + place, row * TOP_K + ranks, mask=taken != 0)
     one = tl.arange(0, COUNT_PAD)
     tl.store(tiles_ptr + tile, one, mask=used != 0)
-    tl.store(tiles_ptr + most_tiles + tile, first, mask=used != 0)
-    tl.store(tiles_ptr + 2 * most_tiles + tile, first + counts, mask=used != 0)
+    tl.store(tiles_ptr + most_tiles + tile, counts, mask=used != 0)
     tl.store(count_ptr, tl.sum(used, 0))
     if uses_ptr is not None:
         tl.store(uses_ptr + one, tl.load(uses_ptr + one, mask=used != 0) + 1, mask=used != 0)
@@ -106,10 +104,10 @@ def sort_kernel(
     ids_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, pairs, most_tiles,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Give an expert its places: `order` lists pairs of row and rank by expert, `tiles` cut each expert's into tiles.
+    """Give an expert its places: `order` lists pairs of row and rank by tiles of ROWS places, each of one expert.
 
-    A tile is its expert, its first place and the end of its expert's places, in three lists. Each program counts all,
-    and one more use of its expert, where it has rows.
+    A tile is its expert and how many of its places are taken, in two lists. Each program counts all, and one more use
+    of its expert, where it has rows.
     """
     allow_next(PDL)
     await_previous(PDL)
@@ -120,7 +118,6 @@ def sort_kernel(
         counts += tl.histogram(ids, COUNT_PAD)
     counts = tl.where(expert < COUNT, counts, 0)
     tiles = (counts + (ROWS - 1)) // ROWS
-    place = tl.sum(tl.where(expert < mine, counts, 0), 0)
     tile = tl.sum(tl.where(expert < mine, tiles, 0), 0)
     own = tl.sum(tl.where(expert == mine, counts, 0), 0)
     if mine == 0:
@@ -129,9 +126,9 @@ def sort_kernel(
         at = first + lane
         there = at < (own + ROWS - 1) // ROWS
         tl.store(tiles_ptr + tile + at, mine + 0 * at, mask=there)
-        tl.store(tiles_ptr + most_tiles + tile + at, place + at * ROWS, mask=there)
-        tl.store(tiles_ptr + 2 * most_tiles + tile + at, place + own + 0 * at, mask=there)
+        tl.store(tiles_ptr + most_tiles + tile + at, tl.minimum(own - at * ROWS, ROWS), mask=there)
     if own > 0:
+        place = tile * ROWS
         if uses_ptr is not None:
             tl.store(uses_ptr + mine, tl.load(uses_ptr + mine) + 1)
         for first in range(0, pairs, CHUNK):
@@ -142,26 +139,49 @@ def sort_kernel(
 
 
 @triton.jit
+def fetch_band(weight_ptr, expert, band, outputs, depth, BAND: tl.constexpr, STEP: tl.constexpr):
+    """Fetch a band of an expert's lines into L2; nothing waits for it. STEP numbers are as long as what L2 fetches."""
+    line = tl.minimum(band * BAND + tl.arange(0, BAND), outputs - 1)
+    weight_ptr += expert.to(tl.int64) * outputs * depth
+    for first in range(0, depth, 4 * STEP):
+        column = tl.minimum(first + tl.arange(0, 4) * STEP, depth - 1)
+        at = (weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]).to(tl.int64)
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1];\n mov.b32 $0, 0;", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
+@triton.jit
 def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
     TOP_K: tl.constexpr, ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-    GATED: tl.constexpr, PDL: tl.constexpr,
+    GATED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in
     the order of places. Otherwise x lies so, and results lie by row and rank. An expert lies where `at` says, in
     multiples of eight numbers behind `weight`, in any memory; without it, experts lie one behind the other.
+
+    AHEAD: programs of the second product start when all of the first one run, and fetch their lines into L2 meanwhile.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
-    tile, band = tl.program_id(0), tl.program_id(1)
+    tile, band, one = tl.program_id(0), tl.program_id(1), tl.arange(0, ROWS)
+    place = tile * ROWS + one
+    if PDL and AHEAD and not GATED:
+        # The tiles are there: the first product has waited for them before it let this one start.
+        ready, chosen = tl.load(count_ptr), tl.load(tiles_ptr + tile)
+        if tile < ready:
+            fetch_band(weight_ptr, chosen, band, outputs, depth, BAND, 64)
     await_previous(PDL)
-    if tile < tl.load(count_ptr):
-        expert = tl.load(tiles_ptr + tile).to(tl.int64)
-        place = tl.load(tiles_ptr + most_tiles + tile) + tl.arange(0, ROWS)
-        used = place < tl.load(tiles_ptr + 2 * most_tiles + tile)
-        pair = tl.load(order_ptr + place, mask=used, other=0)
+    # All at once: what lies beyond the tiles that there are is read and not used.
+    count, expert, rows = tl.load(count_ptr), tl.load(tiles_ptr + tile), tl.load(tiles_ptr + most_tiles + tile)
+    pair = tl.load(order_ptr + place)
+    if tile < count:
+        allow_next(PDL and AHEAD and GATED)
+        used, number = one < rows, expert.to(tl.int64)
+        pair = tl.where(used, pair, 0)
         lane = tl.arange(0, BAND)
         if GATED:
             source, target = pair // TOP_K, place
@@ -172,9 +192,9 @@ def expert_kernel(
             line = band * LINES + lane
             fitting = line < outputs
         if at_ptr is None:
-            weight_ptr += expert * (2 * outputs if GATED else outputs) * depth
+            weight_ptr += number * (2 * outputs if GATED else outputs) * depth
         else:
-            weight_ptr += tl.load(at_ptr + expert) * 8
+            weight_ptr += tl.load(at_ptr + number) * 8
         total = tl.zeros((BAND, ROWS), dtype=tl.float32)
         for first in range(0, depth, DEPTH):
             column = first + tl.arange(0, DEPTH)
@@ -188,7 +208,7 @@ def expert_kernel(
                 x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
                 weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
             total = tl.dot(weight, x.T, total, input_precision="ieee")
-        allow_next(PDL)
+        allow_next(PDL and not (AHEAD and GATED))
         kind = out_ptr.dtype.element_ty
         result = total.to(kind).to(tl.float32)
         if GATED:

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns at a time."""
+    """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns at a time.
+
+    With `ahead` the second product fetches its weights while the first one runs.
+    """
 
     rows: int
     band: int = 64
     depth: int = 64
     warps: int = 4
     stages: int = 4
+    ahead: bool = False
 
 
 def tiling(pairs: int, experts: int) -> Tiling:

@@ -51,10 +51,11 @@ class Plan:
             Cell(one["width"], one["requests"], one["chunk"], *(bool(one[name]) for name in FLAGS)) for one in found
         ]
         most, chunk, ahead = max(self.loads), self.chunks[-1], self.rig.device == "cuda"
-        cells.append(Cell(self.rig.widths[len(self.rig.widths) // 2], most, chunk, ahead=ahead, turns=True))
+        middle = self.rig.widths[len(self.rig.widths) // 2]
+        cells.append(Cell(middle, most, chunk, ahead=ahead, turns=True))
         if self.rig.device != "cuda":
             return cells
-        return [*cells, Cell(1, most, chunk, mixed=True), Cell(8, most, chunk, ahead=True, mixed=True)]
+        return [*cells, Cell(1, most, chunk, mixed=True), Cell(middle, most, chunk, ahead=True, mixed=True)]
 
     @property
     def most(self) -> int:
