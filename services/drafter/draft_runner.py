@@ -13,7 +13,7 @@ from torch import Tensor
 
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.ahead import compile_steps
-from services.common.kernels.write_mailbox import write_mailbox
+from services.common.kernels.mailbox import write_mailbox
 from services.common.serving.progress import STEPS, Progress
 from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.protocol import Handoff

@@ -15,7 +15,7 @@ import grpc
 import pytest
 import torch
 
-from services.common.kernels.read_mailbox import ABSENT, read_mailbox
+from services.common.kernels.mailbox import ABSENT, read_mailbox
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.faults.conftest import Size
 from tests.faults.test_drafter_hostile import VOCAB, running

@@ -45,7 +45,7 @@ def chosen(batch: int, width: int, launches: list[tuple[str, Any]]) -> list[tupl
     state = SlotState.allocate(1, VOCAB, 64)
     rows_B, drafts_BK = torch.zeros(batch, dtype=torch.int32), torch.zeros((batch, width - 1), dtype=torch.int64)
     kernel.accept(
-        torch.zeros((batch, width, VOCAB)), drafts_BK, rows_B, state, RoundResult.allocate(batch, width), "full"
+        torch.zeros((batch, width, VOCAB)), drafts_BK, rows_B, state, RoundResult.allocate(batch, width), None, "full"
     )
     return list(dict.fromkeys((name, tuple(constants)) for name, constants in launches))
 

@@ -17,9 +17,10 @@ from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
 from services.common.kernels.linear import ends, int8_rows
 from services.common.kernels.linear import program as linear
+from services.common.kernels.mailbox import kernel as publish_slots
+from services.common.kernels.mailbox import kernel as read_mailbox
+from services.common.kernels.mailbox import kernel as write_mailbox
 from services.common.kernels.prepare_span import kernel as prepare_rows
-from services.common.kernels.publish_slots import kernel as publish_slots
-from services.common.kernels.read_mailbox import kernel as read_mailbox
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
 from services.common.kernels.span_attention import merge, placement
@@ -29,7 +30,6 @@ from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.wait_flag import kernel as wait_flag
 from services.common.kernels.wait_masks import kernel as wait_masks
-from services.common.kernels.write_mailbox import kernel as write_mailbox
 from tests.kernels.argument_types import type_of
 from tests.kernels.delta_cases import DELTA_CASES
 from tests.kernels.expert_cases import EXPERT_CASES

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from services.common.device.noise import PURPOSE_SYNTHETIC, PURPOSE_TOKEN, uniform
 from services.common.kernels.accept import SlotState
-from services.common.kernels.force_acceptance import force_acceptance
-from services.common.kernels.force_acceptance.reference import LIFT
+from services.common.kernels.force_acceptance import LIFT, force_acceptance
 
 SLOTS, POSITIONS, VOCAB = 4, 5000, 8
 RATES_K = torch.tensor([1.0, 0.7, 0.25, 0.0])

@@ -2,7 +2,7 @@
 
 import torch
 
-from services.common.kernels.read_mailbox import read_mailbox
+from services.common.kernels.mailbox import read_mailbox
 
 VOCAB, ROUND, GENERATION = 50, 7, 3
 

@@ -1,16 +1,46 @@
 """Chooses the implementation of an operator for a tensor, and tells where Triton keeps what it compiled."""
 
 import os
+from collections.abc import Callable
+from functools import update_wrapper
+from importlib import import_module
 from pathlib import Path
+from typing import Generic, ParamSpec, TypeVar, cast
 
 from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def on_kernel(tensor: Tensor) -> bool:
     """Whether the Triton kernel serves this tensor: on a GPU, and everywhere under Triton's CPU interpreter."""
     return tensor.is_cuda or INTERPRETED
+
+
+class Operator(Generic[P, R]):
+    """A function in torch, which is the `reference`, and on a GPU that of its name and signature in `kernel` beside it.
+
+    Triton is imported by the first call that needs it.
+    """
+
+    def __init__(self, reference: Callable[P, R], told_by: int) -> None:
+        """`told_by`: the argument whose tensor tells where an operator runs."""
+        update_wrapper(self, reference)
+        self.reference, self._told_by = reference, told_by
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Computes where the tensor lies."""
+        if not (INTERPRETED or cast("Tensor", args[self._told_by]).is_cuda):
+            return self.reference(*args, **kwargs)
+        beside = import_module(f"{self.reference.__module__}.kernel")
+        return cast("R", getattr(beside, self.reference.__name__)(*args, **kwargs))
+
+
+def operator(told_by: int = 0) -> Callable[[Callable[P, R]], Operator[P, R]]:
+    """Make an operator of its reference; the argument number `told_by` is given by place."""
+    return lambda reference: Operator(reference, told_by)
 
 
 def compiled_kernels() -> Path:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
+from services.common.kernels.mailbox import Mapped
 from services.common.kernels.nodes import Nodes, read_nodes
-from services.common.kernels.publish_slots import Mapped
 from services.common.model import DraftContext, Target
 from services.common.model.states.draft_context import Chained
 from services.common.model.states.rows import Rows

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from services.common.kernels.mailbox import read_mailbox
 from services.common.kernels.nodes import Nodes, first_path
-from services.common.kernels.read_mailbox import read_mailbox
 from services.target.device.context import Pool
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs

@@ -7,7 +7,7 @@ the draft context K/V, which decide no output, and the embedding in a sealed are
 
 import torch
 
-from services.common.kernels.publish_slots import publish_slots
+from services.common.kernels.mailbox import publish_slots
 from services.common.model import DraftContext, ModelSpec
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec

@@ -14,10 +14,9 @@ from torch import Tensor
 from services.common.device.side_stream import SideStream
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.mailbox import publish_slots, read_mailbox
 from services.common.kernels.nodes import Nodes, keep_path
 from services.common.kernels.prepare_span import prepare_span
-from services.common.kernels.publish_slots import publish_slots
-from services.common.kernels.read_mailbox import read_mailbox
 from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.states.rows import Part, Rows
 from services.common.pair.flag_wait import FlagWait

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.kernels.argmax_token import kernel, reference
+from services.common.kernels.argmax_token import argmax_of_product, kernel
 from tests.kernels.gpu.devices import DTYPES, randn
 
 
@@ -25,7 +25,7 @@ def test_the_best_of_a_product_in_pieces(columns: int, dtype: torch.dtype) -> No
     weight[best] = 3 * rows
     weight[8999] = weight[700]
     assert torch.equal(kernel.argmax_of_product(rows, weight, columns), best)
-    assert torch.equal(reference.argmax_of_product(rows, weight), best)
+    assert torch.equal(argmax_of_product.reference(rows, weight), best)
 
 
 def test_nan_never_wins() -> None:

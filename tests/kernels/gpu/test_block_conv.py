@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.kernels.block_conv import block_conv, reference
+from services.common.kernels.block_conv import block_conv
 from tests.kernels.gpu.devices import DEVICE
 
 
@@ -22,7 +22,7 @@ def test_convolved_rows(batch: int, width: int, columns: int, taps: int, group: 
     stream_BWD = drawn(batch, width, columns) if added else None
     for side in range(2):
         got = block_conv(rows_BWD, delta_BW2KG[:, :, side], base_KD, stream_BWD)
-        expected = reference.block_conv(rows_BWD, delta_BW2KG[:, :, side], base_KD, stream_BWD)
+        expected = block_conv.reference(rows_BWD, delta_BW2KG[:, :, side], base_KD, stream_BWD)
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from services.common.kernels.argmax_token import top
-from services.common.kernels.choose_nodes import kernel, reference
+from services.common.kernels.choose_nodes import choose_nodes, kernel
 from services.common.kernels.linear.reference import linear
 from tests.kernels.gpu.devices import DEVICE, DTYPES, randn
 
@@ -40,7 +40,7 @@ def test_the_nodes_are_those_of_the_heap(positions: int, befores: int, count: in
     scores[1] = logits[1].log_softmax(-1)
     if befores > 1:
         scores[:, 0] = scores[:, 0, :1]
-    tokens, parents = reference.choose_nodes(ids, scores, count)
+    tokens, parents = choose_nodes.reference(ids, scores, count)
     got, followed = kernel.choose_nodes(ids.to(DEVICE), scores.to(DEVICE), count)
     assert torch.equal(got.cpu(), tokens)
     assert torch.equal(followed.cpu(), parents)

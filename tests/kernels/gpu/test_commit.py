@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from services.common.device.noise import gumbel
-from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, kernel, reference
+from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, accept, kernel
+from services.common.kernels.force_acceptance import force_acceptance
 from services.common.kernels.force_acceptance import kernel as lift_kernel
-from services.common.kernels.force_acceptance import reference as lift_reference
 from services.common.kernels.linear import TileBest
-from services.common.kernels.read_mailbox import kernel as take_kernel
-from services.common.kernels.read_mailbox import reference as take_reference
+from services.common.kernels.mailbox import kernel as take_kernel
+from services.common.kernels.mailbox import read_mailbox
 from tests.kernels.gpu.devices import DEVICE
 
 VOCAB, SLOTS, CONTEXT, SEED = 40, 4, 64, 5
@@ -70,8 +70,8 @@ def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkey
         state.walked_SK[1, 1:] = 7
         twin, result = on_device(state), RoundResult.allocate(len(rows), width)
         got = RoundResult.allocate(len(rows), width, DEVICE)
-        reference.accept(logits, drafts, rows, state, result, None, mode)  # type: ignore[arg-type]
-        kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, mode)  # type: ignore[arg-type]
+        accept.reference(logits, drafts, rows, state, result, None, mode)  # type: ignore[arg-type]
+        kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, None, mode)  # type: ignore[arg-type]
         assert_same(got, result)
         assert_same(twin, state)
 
@@ -85,7 +85,7 @@ def test_logits_that_are_not_finite_end_the_request(mode: str) -> None:
     logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
     twin, got = on_device(state), RoundResult.allocate(3, 2, DEVICE)
     drafts, rows = torch.zeros(3, 1, dtype=torch.int64, device=DEVICE), torch.arange(3, device=DEVICE)
-    kernel.accept(logits.to(DEVICE), drafts, rows, twin, got, mode)  # type: ignore[arg-type]
+    kernel.accept(logits.to(DEVICE), drafts, rows, twin, got, None, mode)  # type: ignore[arg-type]
     assert got.end_B.tolist() == [End.NON_FINITE, End.NON_FINITE, End.NONE]
     assert got.count_B.tolist() == [1, 0, 2]
 
@@ -103,8 +103,8 @@ def test_sampling_from_rows_that_leave_no_choice(cut: dict[str, Any]) -> None:
     logits[3, :, 11] = -2.0
     drafts, rows = torch.full((5, 1), 11), torch.arange(5, dtype=torch.int32)
     twin, result, got = on_device(state), RoundResult.allocate(5, 2), RoundResult.allocate(5, 2, DEVICE)
-    reference.accept(logits, drafts, rows, state, result, None, "full")
-    kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, "full")
+    accept.reference(logits, drafts, rows, state, result, None, "full")
+    kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, None, "full")
     assert result.end_B[1:4].tolist() == [End.NON_FINITE, End.NON_FINITE, End.NONE]
     assert_same(got, result)
     assert_same(twin, state)
@@ -120,7 +120,7 @@ def test_the_noise_is_that_of_the_reference() -> None:
     drafts = noise.argmax(-1)[:, :2]
     kernel.accept(
         torch.zeros(1, 3, vocab, device=DEVICE), drafts.to(DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE),
-        twin, got, "full",
+        twin, got, None, "full",
     )  # fmt: skip
     assert got.tokens_BW.tolist() == noise.argmax(-1).tolist()
 
@@ -137,7 +137,7 @@ def test_lift_drafts(dtype: torch.dtype) -> None:
         logits = torch.randn((5, 4, VOCAB), generator=generator).to(dtype)
         drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
         got = logits.clone().to(DEVICE)
-        lift_reference.force_acceptance(logits, drafts, rates, rows, state)
+        force_acceptance.reference(logits, drafts, rates, rows, state)
         lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state), None)
         assert torch.equal(got.cpu(), logits)
 
@@ -170,7 +170,7 @@ def test_take_drafts() -> None:
     tags[:4] = 4
     rows, expected = torch.arange(6, dtype=torch.int32), torch.tensor([4, 4])
     out, twin = torch.empty(6, 3, dtype=torch.int64), torch.empty(6, 3, dtype=torch.int64, device=DEVICE)
-    take_reference.read_mailbox(tokens, tags, rows, epochs, expected, 10, out)
+    read_mailbox.reference(tokens, tags, rows, epochs, expected, 10, out)
     on_gpu = [tensor.to(DEVICE) for tensor in (tokens, tags, rows, epochs, expected)]
     take_kernel.read_mailbox(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4], 10, twin)
     assert torch.equal(twin.cpu(), out)

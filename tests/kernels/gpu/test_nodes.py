@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.kernels.accept import Entrant, RoundResult, SlotState
+from services.common.kernels import nodes
+from services.common.kernels.accept import Entrant, RoundResult, SlotState, accept
 from services.common.kernels.accept import kernel as accept_kernel
-from services.common.kernels.accept import reference as accept_reference
-from services.common.kernels.nodes import Nodes, kernel, reference
+from services.common.kernels.nodes import Nodes, keep_path, kernel, read_nodes
 from services.common.kernels.prepare_span import kernel as seat_kernel
 from services.common.kernels.span_attention import Mask
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
@@ -25,7 +25,7 @@ TABLE = [[3, 5, 8, 0], [1, 0, 0, 0], [7, 4, 2, 9], [0, 0, 0, 0]]
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that are allocated have arrays, those that `there` makes do not."""
-    monkeypatch.setattr(reference, "on_kernel", lambda tensor: False)
+    monkeypatch.setattr(nodes, "on_kernel", lambda tensor: False)
 
 
 def there(host: Nodes) -> Nodes:
@@ -58,7 +58,7 @@ def test_trees_are_read_and_checked(width: int, host: None) -> None:
     parents[0, width - 2] = width + 40
     lengths, drafts = torch.tensor([7, 1, 6, 0]), torch.arange(4 * (width - 1)).view(4, -1)
     tables, expected, copy = torch.tensor(TABLE, dtype=torch.int32), Nodes.allocate(4, width), drafts.clone()
-    reference.read_nodes(parents, rows, tables, lengths, BLOCK_SIZE, copy, expected)
+    read_nodes.reference(parents, rows, tables, lengths, BLOCK_SIZE, copy, expected)
     got, copied = there(Nodes.allocate(4, width)), drafts.clone().to(DEVICE)
     given, seats, blocks, ends = moved(parents, rows, tables, lengths)
     kernel.read_nodes(given, seats, blocks, ends, BLOCK_SIZE, copied, got)
@@ -81,7 +81,7 @@ def test_the_widest_tree_is_read(host: None) -> None:
     rng, expected = random.Random(1), Nodes.allocate(1, 63)
     parents, rows = torch.tensor([random_tree(rng, 63)], dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     table, length, drafts = torch.ones((1, 20), dtype=torch.int32), torch.zeros(1).long(), torch.ones(1, 62).long()
-    reference.read_nodes(parents, rows, table, length, BLOCK_SIZE, drafts.clone(), expected)
+    read_nodes.reference(parents, rows, table, length, BLOCK_SIZE, drafts.clone(), expected)
     got = there(Nodes.allocate(1, 63))
     given, seats, blocks, ends, copied = moved(parents, rows, table, length, drafts)
     kernel.read_nodes(given, seats, blocks, ends, BLOCK_SIZE, copied, got)
@@ -129,9 +129,9 @@ def test_rounds_of_trees_equal_the_reference(
         state.walked_SK[rows[:3].long(), : width - 1] = walked
         twin, result = on_device(state), RoundResult.allocate(len(rows), width, trees=True)
         got, grown = RoundResult.allocate(len(rows), width, DEVICE, trees=True), there(nodes)
-        accept_reference.accept(logits, drafts, rows, state, result, None, mode, nodes)
+        accept.reference(logits, drafts, rows, state, result, None, mode, nodes=nodes)
         scores, offered, seats = moved(logits, drafts, rows)
-        accept_kernel.accept(scores, offered, seats, twin, got, mode, nodes=grown)
+        accept_kernel.accept(scores, offered, seats, twin, got, None, mode, nodes=grown)
         assert_same(got, result)
         assert_same(twin, state)
         committed += int(result.accepted_B.sum())
@@ -147,7 +147,7 @@ def test_what_a_path_has_left_moves_to_its_positions(dtype: torch.dtype) -> None
     slots = torch.tensor([7, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 26, 4, 5, 6, 27, 28])
     path, count = torch.tensor([[0, 2, 4, 5, 4, 5], [0, 1, 2, 3, 4, 5], [0, 3, 5, 3, 4, 5]]), torch.tensor([4, 6, 2])
     before, copies = kv.clone(), [cache.clone().to(DEVICE) for cache in caches]
-    reference.keep_path(path, count, slots, caches)
+    keep_path.reference(path, count, slots, caches)
     kernel.keep_path(path.to(DEVICE), count.to(DEVICE), slots.to(DEVICE), copies)
     for got, expected in zip(copies, caches, strict=True):
         assert torch.equal(got.cpu(), expected)

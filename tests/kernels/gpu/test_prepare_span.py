@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.common.kernels.mailbox import Mapped, publish_slots, write_mailbox
+from services.common.kernels.mailbox import kernel as post_kernel
+from services.common.kernels.mailbox import kernel as publish_kernel
 from services.common.kernels.prepare_span import kernel as seat_kernel
-from services.common.kernels.prepare_span import reference as seat_reference
-from services.common.kernels.publish_slots import Mapped
-from services.common.kernels.publish_slots import kernel as publish_kernel
-from services.common.kernels.publish_slots import reference as publish_reference
+from services.common.kernels.prepare_span import prepare_span, seat_block
 from services.common.kernels.span_attention import Span
-from services.common.kernels.write_mailbox import kernel as post_kernel
-from services.common.kernels.write_mailbox import reference as post_reference
 from tests.kernels.gpu.devices import DEVICE
 
 ROWS = torch.tensor([2, 0, 3], dtype=torch.int32)
@@ -37,7 +35,7 @@ def test_seat_drafts(count: int) -> None:
     drafts = torch.tensor([[5, -1, 12], [-1, -1, -1], [4, 4, 4]])[:, :count].contiguous()
     rows, anchors, lengths, tables, drafts_there = there(ROWS, ANCHORS, LENGTHS, TABLES, drafts)
     ids, span = seat_kernel.prepare_rows(rows, anchors, lengths, tables, drafts_there, count + 1, BLOCK_SIZE)
-    expected_ids, expected = seat_reference.prepare_span(ROWS, ANCHORS, LENGTHS, TABLES, drafts, BLOCK_SIZE)
+    expected_ids, expected = prepare_span.reference(ROWS, ANCHORS, LENGTHS, TABLES, drafts, BLOCK_SIZE)
     assert torch.equal(ids.cpu(), expected_ids)
     assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
 
@@ -45,7 +43,7 @@ def test_seat_drafts(count: int) -> None:
 def test_seat_block() -> None:
     rows, anchors, lengths, tables = there(ROWS, ANCHORS, LENGTHS, TABLES)
     ids, span = seat_kernel.prepare_rows(rows, anchors, lengths, tables, None, 6, BLOCK_SIZE, 99)
-    expected_ids, expected = seat_reference.seat_block(ROWS, ANCHORS, LENGTHS, TABLES, 6, BLOCK_SIZE, 99)
+    expected_ids, expected = seat_block.reference(ROWS, ANCHORS, LENGTHS, TABLES, 6, BLOCK_SIZE, 99)
     assert torch.equal(ids.cpu(), expected_ids)
     assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
 
@@ -81,7 +79,7 @@ def test_post_drafts(trees: bool) -> None:
     )
     of_trees, of_trees_there = ((parents, followed), (parents_there, followed_there)) if trees else ((), ())
     post_kernel.write_mailbox(drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there, *of_trees_there)
-    post_reference.write_mailbox(drafts, ROWS, epochs, stamp, tokens, tags, *of_trees)
+    write_mailbox.reference(drafts, ROWS, epochs, stamp, tokens, tags, *of_trees)
     assert torch.equal(tokens_there.cpu(), tokens)
     assert torch.equal(tags_there.cpu(), tags)
     assert torch.equal(followed_there.cpu(), followed)
@@ -93,6 +91,6 @@ def test_publish_slots() -> None:
     got = Mapped(*there(*(getattr(mapped, field.name).clone() for field in dataclasses.fields(mapped))))
     rows, lengths, anchors = there(ROWS, LENGTHS, ANCHORS)
     publish_kernel.publish_slots(rows, lengths, anchors, got)
-    publish_reference.publish_slots(ROWS, LENGTHS, ANCHORS, mapped)
+    publish_slots.reference(ROWS, LENGTHS, ANCHORS, mapped)
     for field in dataclasses.fields(mapped):
         assert torch.equal(getattr(got, field.name).cpu(), getattr(mapped, field.name)), field.name

@@ -12,7 +12,7 @@ from services.common.kernels.rope import Frequencies, RotationTable, Yarn
 from services.common.kernels.rope import kernel as rope_kernel
 from services.common.kernels.span_attention import placement, plan_span
 from services.common.kernels.store_context import kernel as context_kernel
-from services.common.kernels.store_context import reference as context_reference
+from services.common.kernels.store_context import store_context
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from services.common.kernels.swiglu import kernel as swiglu_kernel
@@ -103,7 +103,7 @@ def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
     kv = randn(layers, 2, 5, 4, heads, size, seed=1, dtype=dtype)
     expected = kv.clone()
     context_kernel.store_context(mixed, weight, rotation, kv, slots, EPS)
-    context_reference.store_context(mixed, weight, rotation, expected, slots, EPS)
+    store_context.reference(mixed, weight, rotation, expected, slots, EPS)
     close(kv, expected)
 
 

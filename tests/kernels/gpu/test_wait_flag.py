@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from services.common.kernels.wait_flag import kernel, reference
+from services.common.kernels.wait_flag import kernel, reached
 from tests.kernels.gpu.devices import DEVICE
 
 GENERATION, PLACE = 13, 2 * (13 % 8)
@@ -22,4 +22,4 @@ def test_a_flag_that_has_come_holds_nothing_up(flag: int, number: int, word: int
     kernel.wait_flag(flags, stamp, word, LIMIT_S)
     assert flags[PLACE + word].item() == flag
     assert time.monotonic() - start < LIMIT_S
-    assert reference.reached(flags.cpu(), stamp.cpu(), word)
+    assert reached(flags.cpu(), stamp.cpu(), word)

@@ -33,11 +33,12 @@ def accept(
     rows_B: Tensor,
     state: SlotState,
     result: RoundResult,
-    mode: Literal["greedy", "full"],
+    noise_BWV: Tensor | None = None,
+    mode: Literal["greedy", "full"] = "full",
     best: TileBest | None = None,
     nodes: Nodes | None = None,
 ) -> None:
-    """Choose, accept and commit for every row of a round; the noise is made in place."""
+    """Choose, accept and commit for every row of a round; the noise is made in place, and none is taken."""
     assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     batch, width, vocab = logits_BWV.shape

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
+from services.common.kernels.argmax_token.top import top_of_product
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
@@ -18,6 +19,8 @@ from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.weight import Weight, lines
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+
+__all__ = ["argmax_of_product", "argmax_token", "top_of_product"]
 
 
 def argmax_token(logits: Tensor) -> Tensor:

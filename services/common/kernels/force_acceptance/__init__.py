@@ -1,13 +1,17 @@
 """Edits logits for synthetic acceptance: drafts to accept become the best tokens of their rows."""
 
+import torch
 from torch import Tensor
 
+from services.common.device.noise import PURPOSE_SYNTHETIC, uniform
 from services.common.kernels.accept import SlotState
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.force_acceptance import reference
+from services.common.kernels.dispatch import operator
 from services.common.kernels.linear import TileBest
 
+LIFT = 1e4
 
+
+@operator()
 def force_acceptance(
     logits_BWV: Tensor,
     drafts_BK: Tensor,
@@ -22,9 +26,7 @@ def force_acceptance(
     number depends on the request's seed and the position of the span's first choice, not on row, slot or round.
     `best`, which a product on a GPU left of the logits, is brought up to date: a tile whose best is lowered loses.
     """
-    if on_kernel(logits_BWV):
-        from services.common.kernels.force_acceptance import kernel
-
-        kernel.force_acceptance(logits_BWV, drafts_BK, rates_K, rows_B, slots, best)
-    else:
-        reference.force_acceptance(logits_BWV, drafts_BK, rates_K, rows_B, slots)
+    slots_B = rows_B.long()
+    chance_B = uniform(slots.seed_S[slots_B], slots.length_S[slots_B] + 1, PURPOSE_SYNTHETIC)
+    lift_BK = torch.where(chance_B[:, None] < rates_K, LIFT, -LIFT).to(logits_BWV.dtype)
+    logits_BWV[:, :-1].scatter_(2, drafts_BK.clamp_min(0).unsqueeze(2), lift_BK.unsqueeze(2))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from services.common.device.noise import PURPOSE_SYNTHETIC
 from services.common.kernels.accept import SlotState
-from services.common.kernels.force_acceptance.reference import LIFT
+from services.common.kernels.force_acceptance import LIFT
 from services.common.kernels.linear import TileBest
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
@@ -15,7 +15,12 @@ _PURPOSE = tl.constexpr(PURPOSE_SYNTHETIC)
 
 
 def force_acceptance(
-    logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, rows_B: Tensor, slots: SlotState, best: TileBest | None
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    rates_K: Tensor,
+    rows_B: Tensor,
+    slots: SlotState,
+    best: TileBest | None = None,
 ) -> None:
     """Raise or lower the scores of every row's drafts in place, and what is the best of their tiles."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.nodes.reference import Nodes
+from services.common.kernels.nodes import Nodes
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 _CHUNK = 1024

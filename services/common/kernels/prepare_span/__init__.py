@@ -3,14 +3,16 @@
 Suffixes: S slots + 1, N blocks of a slot, B rows, W the span, K drafts, one less.
 """
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.prepare_span import reference
-from services.common.kernels.span_attention import Span
+from services.common.kernels.dispatch import operator
 from services.common.kernels.span_attention.mask import OPEN, Mask
+from services.common.kernels.span_attention.span import Span, plan_context, plan_span
 
 
+@operator(told_by=3)
 def prepare_span(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int,
     mask: Mask = OPEN,
@@ -19,20 +21,15 @@ def prepare_span(
 
     They may attend as the mask of a tree says.
     """
-    if on_kernel(table_SN):
-        from services.common.kernels.prepare_span import kernel
-
-        width = drafts_BK.shape[1] + 1
-        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, width, block_size, grown=mask)
-    return reference.prepare_span(rows_B, anchor_S, length_S, table_SN, drafts_BK, block_size, mask)
+    ids_BW = torch.cat((anchor_S[rows_B].unsqueeze(1), drafts_BK.clamp_min(0)), 1)
+    return ids_BW, plan_span(table_SN[rows_B], length_S[rows_B], ids_BW.shape[1], block_size, mask=mask)
 
 
+@operator(told_by=3)
 def seat_block(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int, mask: int
 ) -> tuple[Tensor, Span]:
     """Return the ids [B, W] of anchors and masks, and the span in which a block attends to its context and itself."""
-    if on_kernel(table_SN):
-        from services.common.kernels.prepare_span import kernel
-
-        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, None, width, block_size, mask)
-    return reference.seat_block(rows_B, anchor_S, length_S, table_SN, width, block_size, mask)
+    table_BN, lengths_B = table_SN.index_select(0, rows_B), length_S.index_select(0, rows_B)
+    ids_BW = F.pad(anchor_S.index_select(0, rows_B)[:, None], (0, width - 1), value=mask)
+    return ids_BW, plan_context(table_BN, lengths_B, width, block_size)

@@ -17,6 +17,22 @@ from services.common.kernels.span_attention.span import Span
 _COLUMNS, _OTHERS = 1024, 128
 
 
+def prepare_span(
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int,
+    mask: Mask = OPEN,
+) -> tuple[Tensor, Span]:  # fmt: skip
+    """Return the ids of anchors and drafts, and their span, causal or as the mask says."""
+    width = drafts_BK.shape[1] + 1
+    return prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, width, block_size, grown=mask)
+
+
+def seat_block(
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int, mask: int
+) -> tuple[Tensor, Span]:
+    """Return the ids of anchors and masks, and the span of their blocks over the context."""
+    return prepare_rows(rows_B, anchor_S, length_S, table_SN, None, width, block_size, mask)
+
+
 def prepare_rows(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor | None, width: int,
     block_size: int, mask: int = 0, grown: Mask = OPEN,

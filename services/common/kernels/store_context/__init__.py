@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.dispatch import operator
 from services.common.kernels.rope import Rotation
-from services.common.kernels.store_context import reference
+from services.common.kernels.rope.reference import norm_rope
 
 
+@operator()
 def store_context(
     mixed_TF: Tensor, norm_LHD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor, eps: float
 ) -> None:
@@ -20,9 +21,10 @@ def store_context(
         slots_T: where each row goes, `block * S + offset`.
         eps: of the norms.
     """
-    if on_kernel(mixed_TF):
-        from services.common.kernels.store_context import kernel
-
-        kernel.store_context(mixed_TF, norm_LHD, rotation, kv_L2NSHD, slots_T, eps)
-    else:
-        reference.store_context(mixed_TF, norm_LHD, rotation, kv_L2NSHD, slots_T, eps)
+    layers, heads, size = norm_LHD.shape
+    mixed_TL2HD = mixed_TF.view(len(mixed_TF), layers, 2, heads, size)
+    keys_THD = mixed_TL2HD[:, :, 0].flatten(1, 2)
+    turned_THD = norm_rope(keys_THD, norm_LHD.flatten(0, 1), rotation, eps)
+    flat_L2PHD = kv_L2NSHD.flatten(2, 3)
+    flat_L2PHD[:, 0].index_copy_(1, slots_T, turned_THD.unflatten(1, [layers, heads]).transpose(0, 1))
+    flat_L2PHD[:, 1].index_copy_(1, slots_T, mixed_TL2HD[:, :, 1].transpose(0, 1))

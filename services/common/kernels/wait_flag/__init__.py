@@ -1,11 +1,13 @@
 """Waits, at the head of a captured step, for a flag that another process's stream writes."""
 
+import time
+
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.wait_flag import reference
+from services.common.kernels.dispatch import operator
 
 
+@operator()
 def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
     """Hold what follows on the stream until a flag has reached a round, or for `limit_s` at most.
 
@@ -14,9 +16,12 @@ def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None
         stamp_2: the round, and its generation, int64.
         word: 0 or 1, which of the pair.
     """
-    if on_kernel(flags):
-        from services.common.kernels.wait_flag import kernel
+    deadline = time.monotonic() + limit_s
+    while not reached(flags, stamp_2, word) and time.monotonic() < deadline:
+        time.sleep(0)
 
-        kernel.wait_flag(flags, stamp_2, word, limit_s)
-    else:
-        reference.wait_flag(flags, stamp_2, word, limit_s)
+
+def reached(flags: Tensor, stamp_2: Tensor, word: int) -> bool:
+    """Whether the flag of the stamp's generation has reached its round."""
+    number, generation = stamp_2.tolist()
+    return int(flags[2 * (generation % (len(flags) // 2)) + word]) >= int(number)

@@ -1,11 +1,12 @@
 """Waits, between the head and accept of a captured step, for masks that the host makes meanwhile."""
 
+import numpy as np
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.wait_masks import reference
+from services.common.kernels.dispatch import operator
 
 
+@operator()
 def wait_masks(
     rows_B: Tensor, masked_S: Tensor, made_S: Tensor, number_1: Tensor, ready_B: Tensor, pad_slot: int, limit_s: float
 ) -> None:
@@ -20,9 +21,6 @@ def wait_masks(
         pad_slot: the slot that is never active.
         limit_s: seconds; a host that is late loses its rows of this round, and never the round.
     """
-    if on_kernel(rows_B):
-        from services.common.kernels.wait_masks import kernel
-
-        kernel.wait_masks(rows_B, masked_S, made_S, number_1, ready_B, pad_slot, limit_s)
-    else:
-        reference.wait_masks(rows_B, masked_S, made_S, number_1, ready_B, pad_slot)
+    slots_B = rows_B.numpy()
+    late_B = masked_S.numpy()[slots_B] & (made_S.numpy()[slots_B] < number_1.numpy())
+    ready_B.numpy()[:] = np.where(late_B, pad_slot, slots_B)

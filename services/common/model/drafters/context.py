@@ -15,7 +15,7 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm import reference as norms
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
-from services.common.kernels.store_context import reference, store_context
+from services.common.kernels.store_context import store_context
 from services.common.kernels.torchscript import compiled
 from services.common.model.drafters import check_pair, open_drafter, own_shapes, read_any_spec
 from services.common.model.drafters.chain_context import load_chain_context
@@ -37,6 +37,7 @@ from services.common.model.target import Target
 from services.common.model.weights.weights import elements
 
 _LOG = logging.getLogger(__name__)
+host_store = store_context.reference  # TorchScript takes a plain function
 
 
 class BlockContext:
@@ -136,7 +137,7 @@ class _HostContext(nn.Module):
     def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
         """Write the context K/V of rows at their slots."""
         context_TD = norms.rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
-        reference.store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
+        host_store(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
 
 
 def open_context(

@@ -8,7 +8,7 @@ from unittest import mock
 
 from torch import Tensor
 
-from services.common.kernels.write_mailbox import write_mailbox
+from services.common.kernels.mailbox import write_mailbox
 from services.drafter import draft_runner
 from services.drafter.__main__ import main as drafter_main
 from services.drafter.arena_view import ArenaView

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from services.common.kernels.accept import accept
-from services.common.kernels.publish_slots import publish_slots
+from services.common.kernels.mailbox import publish_slots
 from services.common.model import Target
 from services.target.device.context import Pool
 from services.target.device.verify import VerifyStep

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.wait_flag import reference
+from services.common.kernels.wait_flag import reached
 from services.common.pair.flag_wait import FlagWait
 
 GENERATION, PLACE = 11, 2 * (11 % 8)
@@ -58,9 +58,9 @@ def test_it_serves_steps_of_few_sequences(flags: Tensor, bucket: int, serves: bo
 @pytest.mark.parametrize("number", [1, 2**31 + 5, 2**32 + 1, 2**62])
 def test_a_fresh_word_has_reached_no_round(flags: Tensor, number: int) -> None:
     """After 2^31 rounds too: some sixty days of rounds."""
-    assert not reference.reached(flags, stamp(number), 0)
+    assert not reached(flags, stamp(number), 0)
 
 
 def test_it_gives_up_on_one_that_never_comes(flags: Tensor) -> None:
     FlagWait(flags, "drafted", 0.02).hold(stamp(1))
-    assert not reference.reached(flags, stamp(1), 1)
+    assert not reached(flags, stamp(1), 1)

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.block_conv import block_conv, reference
+from services.common.kernels.block_conv import block_conv
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear, linear_gated
@@ -27,6 +27,8 @@ from services.common.model.stack import Stack
 from services.common.model.states.rows import Rows
 from services.common.model.states.states import LayerState, SpanPlan
 from services.common.model.weights.weights import LayerWeights
+
+host_conv = block_conv.reference  # TorchScript takes a plain function
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,13 @@ class HostConv(nn.Module):
         """Return the rows that enter the sublayer [T, D], and the kernels behind it [B, W, K, G]."""
         rows_BWD = normed_TD.view(batch, -1, normed_TD.shape[1])
         delta_BW2KG = self.projection(normed_TD).view(batch, rows_BWD.shape[1], 2, self.taps, -1)
-        entering_BWD = reference.block_conv(rows_BWD, delta_BW2KG[:, :, 0], self.base_2KD[0])
+        entering_BWD = host_conv(rows_BWD, delta_BW2KG[:, :, 0], self.base_2KD[0])
         return entering_BWD.flatten(0, 1), delta_BW2KG[:, :, 1]
 
     def behind(self, rows_TD: Tensor, delta_BWKG: Tensor, stream_TD: Tensor) -> Tensor:
         """Return the stream [T, D] with the sublayer's convolved rows added."""
         shape = [delta_BWKG.shape[0], delta_BWKG.shape[1], rows_TD.shape[1]]
-        added_BWD = reference.block_conv(rows_TD.view(shape), delta_BWKG, self.base_2KD[1], stream_TD.view(shape))
+        added_BWD = host_conv(rows_TD.view(shape), delta_BWKG, self.base_2KD[1], stream_TD.view(shape))
         return added_BWD.flatten(0, 1)
 
 

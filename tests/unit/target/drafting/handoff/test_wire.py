@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from services.common.kernels.read_mailbox import ABSENT, read_mailbox
+from services.common.kernels.mailbox import ABSENT, read_mailbox
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
 from services.common.pair.wire import MAX_ANSWER_BYTES, Text
