@@ -1,7 +1,7 @@
 """Mailbox and published slots on the GPU, each one launch.
 
-Bytes for B rows of K drafts and S slots: B (12 K + 40) to read, B (12 K + 56) to write without parents, 8 B + 40 S to
-publish.
+Bytes for B rows of K drafts: B (12 K + 40) to read. Writing takes B (12 K + 56) without parents. Publishing S slots
+takes 8 B + 40 S.
 """
 
 import triton
