@@ -20,7 +20,7 @@ from tests.kernels.gpu.devices import INTERPRETED, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 EPS, DEPTH, ROWS = 1e-6, 1024, (65, 96, 128, 200, 256, 480, 512, 1000, 2048)
-TRITON = Int8Cut(64, 64, 256, stages=5, bulk=True)
+TRITON = Int8Cut(64, 64, 256, stages=5)
 WAVES = 1500
 """Lines of which the tiles of 2,048 rows are more than run at once."""
 

@@ -197,43 +197,20 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "ADDED": added,
                 "GATES": gates,
                 "OFFSET": offset,
-                "X_LEFT": left,
-                "BULK": False,
                 "PDL": True,
                 **WIDE_NUMBERS,
             },
             {},
         )
-        for rows, left, even, count, gated, added, gates, offset in (
-            (16, False, True, 0, False, False, False, 0.0),
-            (16, True, True, 0, False, True, False, 0.0),
-            (16, False, True, 0, False, True, False, 1.0),
-            (16, True, False, 1, True, False, False, 0.0),
-            (64, False, True, 1, True, False, False, 0.0),
-            (64, False, True, 1, False, False, False, 0.0),
-            (16, True, True, 1, False, False, True, 0.0),
+        for rows, even, count, gated, added, gates, offset in (
+            (16, True, 0, False, False, False, 0.0),
+            (16, True, 0, False, True, False, 0.0),
+            (16, True, 0, False, True, False, 1.0),
+            (16, False, 1, True, False, False, 0.0),
+            (64, True, 1, True, False, False, 0.0),
+            (64, True, 1, False, False, False, 0.0),
+            (16, True, 1, False, False, True, 0.0),
         )
-    ),
-    *(
-        (
-            linear.linear_kernel,
-            {
-                "ROWS": 64,
-                "BAND": 128,
-                "DEPTH": 128,
-                "EVEN": True,
-                "GATED": gated,
-                "ADDED": False,
-                "GATES": False,
-                "OFFSET": 0.0,
-                "X_LEFT": False,
-                "BULK": True,
-                "PDL": True,
-                **WIDE_NUMBERS,
-            },
-            {"x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
-        )
-        for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
     *(
         (ends._end_kernel, {"GATES": gates, "TILE": 1024, "WIDE": tl.float32, "PDL": True, **squares}, {})
@@ -252,15 +229,13 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "ADDED": added,
                 "GATES": False,
                 "OFFSET": 0.0,
-                "X_LEFT": left,
-                "BULK": False,
                 "PDL": True,
             },
             {"x_ptr": "*i8", "weight_ptr": "*i8"},
         )
-        for rows, band, left, even, count, gated, added in (
-            (16, 16, True, True, 0, False, True),
-            (64, 64, False, False, 1, True, False),
+        for rows, band, even, count, gated, added in (
+            (16, 16, True, 0, False, True),
+            (64, 64, False, 1, True, False),
         )
     ),
     (int8_rows._quantise_kernel, {"DEPTH_PAD": 4096, "PDL": True}, {"rows_ptr": "*bf16", "whole_ptr": "*i8"}),

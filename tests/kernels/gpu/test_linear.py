@@ -10,11 +10,8 @@ from services.common.kernels.normed import Normed
 from tests.kernels.gpu.devices import DTYPES, close, randn
 
 EPS = 1e-6
-CUTS = (Tiling(32, 16), Tiling(64, 16), Tiling(32, 16, x_left=True))
-BULK = (Tiling(32, 16, bulk=True),)
-SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48)]
-BULK_SIZES = [(3, 40, 48), (50, 96, 304)]
-"""Rows of whole sixteen bytes, as descriptors need them."""
+CUTS = (Tiling(32, 16), Tiling(64, 16))
+SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48), (50, 96, 304)]
 
 
 def weights(outputs: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
@@ -31,7 +28,7 @@ def test_linear(rows: int, outputs: int, depth: int, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("rows", "outputs", "depth", "cut"),
-    [(*size, cut) for size in SIZES for cut in CUTS] + [(*size, cut) for size in BULK_SIZES for cut in BULK],
+    [(*size, cut) for size in SIZES for cut in CUTS],
 )
 def test_a_stream_through_both_halves_of_a_norm(
     rows: int, outputs: int, depth: int, cut: Tiling, dtype: torch.dtype
@@ -83,7 +80,7 @@ def begun(rows: int, width: int, dtype: torch.dtype) -> Normed:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "cut"), [(1, CUTS[0]), (17, CUTS[2]), (17, BULK[0]), (200, None)])
+@pytest.mark.parametrize(("rows", "cut"), [(1, CUTS[0]), (17, CUTS[1]), (200, None)])
 def test_a_norm_is_divided_behind_its_product_and_gates_rows(rows: int, cut: Tiling | None, dtype: torch.dtype) -> None:
     normed, mixed, weight = begun(rows, 96, dtype), randn(rows, 104, seed=2, dtype=dtype), weights(104, 96, dtype)
     expected = reference.linear_gates(normed, weight, mixed.clone(), EPS)
@@ -107,7 +104,7 @@ def test_an_end_of_its_own_has_the_bits_of_the_products(divided: bool) -> None:
     assert torch.equal(end_rows(product, normed, None, EPS), kernel.linear_normed(normed, weight, EPS, CUTS[0]))
 
 
-@pytest.mark.parametrize("cut", [*CUTS, *BULK])
+@pytest.mark.parametrize("cut", CUTS)
 def test_the_same_bits_each_time(cut: Tiling) -> None:
     x, weight = randn(16, 96), weights(64, 96, torch.float32)
     first = kernel.linear(x, weight, cut=cut)

@@ -12,10 +12,7 @@ from services.common.kernels.linear.int8_weight import quantised_rows as rows_in
 from tests.kernels.gpu.devices import DTYPES, randn
 
 EPS = 1e-6
-CUTS = (
-    Int8Cut(16, 64, 128), Int8Cut(16, 16, 64, 2, x_left=True), Int8Cut(32, 32, 32, 2, x_left=True),
-    Int8Cut(64, 64, 64, bulk=True),
-)  # fmt: skip
+CUTS = (Int8Cut(16, 64, 128), Int8Cut(16, 16, 64, 2), Int8Cut(32, 32, 32, 2), Int8Cut(64, 64, 64))
 SIZES = [(1, 48, 40), (16, 96, 304), (35, 72, 256), (70, 192, 272)]
 """Rows, outputs and depth; some fill no band and no tile."""
 

@@ -2,13 +2,12 @@
 
 Bytes for T rows: F D of weights, read once where a tile holds all rows, and T D of integers. What stands between
 two products of a block is part of them, at any number of rows. On an H100 or H200 kernels in CUDA C++ (`persistent/`)
-serve up to 64 rows, and more of measured weights; programs in Triton serve all others, with the same bits.
+serve all that they can cut; programs in Triton serve other GPUs, with the same bits.
 """
 
 import torch
 import triton
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
@@ -96,26 +95,12 @@ def _launch_triton(
 ) -> None:
     (whole_TD, scale_T), (rows, outputs), depth = whole, out_TF.shape, weight.shape[1]
     band = cut.band // 2 if gated else cut.band
-    bulk = cut.bulk and depth % 16 == 0
-    x_tiles, weight_tiles = _described(whole_TD, weight, cut, gated) if bulk else (whole_TD, weight.whole_FD)
     linear_kernel[(triton.cdiv(rows, cut.rows), triton.cdiv(outputs, band))](
-        x_tiles, weight_tiles, weight.scale_F, scale_T, out_TF, x.squares_T,
+        whole_TD, weight.whole_FD, weight.scale_F, scale_T, out_TF, x.squares_T,
         added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
         rows, outputs, depth, weight.whole_FD.stride(0), 1.0 / depth, eps,
         ROWS=cut.rows, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
-        GATED=gated, ADDED=added is not None, GATES=False, OFFSET=added.offset if added else 0.0, X_LEFT=cut.x_left,
-        BULK=bulk, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        GATED=gated, ADDED=added is not None, GATES=False, OFFSET=added.offset if added else 0.0, PDL=PDL,
+        num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
-
-
-def _described(
-    whole_TD: Tensor, weight: Int8Weight, cut: Int8Cut, gated: bool
-) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Describe tiles of both operands; a gated band is the same lines of the weight's two halves."""
-    rows, (lines, depth) = len(whole_TD), weight.shape
-    x_tiles = TensorDescriptor(whole_TD, [rows, depth], [depth, 1], [cut.rows, cut.depth])
-    if not gated:
-        return x_tiles, TensorDescriptor(weight.whole_FD, [lines, depth], [depth, 1], [cut.band, cut.depth])
-    shape, strides = [2, lines // 2, depth], [lines // 2 * depth, depth, 1]
-    return x_tiles, TensorDescriptor(weight.whole_FD, shape, strides, [2, cut.band // 2, cut.depth])

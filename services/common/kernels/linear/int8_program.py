@@ -8,38 +8,23 @@ import triton.language as tl
 
 @triton.jit
 def multiply_int8(
-    x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, first_line, rows, depth, stride,
-    DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr, BULK: tl.constexpr, GATED: tl.constexpr,
+    x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride,
+    DEPTH: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Return the products of a band [lines, rows], float32."""
-    if X_LEFT:
-        total = tl.zeros((row.shape[0], line.shape[0]), dtype=tl.int32)
-    else:
-        total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.int32)
+    total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.int32)
     for first in range(0, depth, DEPTH):
-        if BULK:
-            x = x_ptr.load([first_row, first])
-            if GATED:
-                weight = tl.reshape(weight_ptr.load([0, first_line, first]), (line.shape[0], DEPTH))
-            else:
-                weight = weight_ptr.load([first_line, first])
+        column = first + tl.arange(0, DEPTH)
+        x_at = x_ptr + row.to(tl.int64)[:, None] * depth + column[None, :]
+        weight_at = weight_ptr + line.to(tl.int64)[:, None] * stride + column[None, :]
+        if EVEN:
+            weight = tl.load(weight_at)
+            x = tl.load(x_at, mask=(row < rows)[:, None], other=0)
         else:
-            column = first + tl.arange(0, DEPTH)
-            x_at = x_ptr + row.to(tl.int64)[:, None] * depth + column[None, :]
-            weight_at = weight_ptr + line.to(tl.int64)[:, None] * stride + column[None, :]
-            if EVEN:
-                weight = tl.load(weight_at)
-                x = tl.load(x_at, mask=(row < rows)[:, None], other=0)
-            else:
-                known = (column < depth)[None, :]
-                weight = tl.load(weight_at, mask=(line < end_line)[:, None] & known, other=0)
-                x = tl.load(x_at, mask=(row < rows)[:, None] & known, other=0)
-        if X_LEFT:
-            total = tl.dot(x, weight.T, total, out_dtype=tl.int32)
-        else:
-            total = tl.dot(weight, x.T, total, out_dtype=tl.int32)
-    if X_LEFT:
-        total = total.T
+            known = (column < depth)[None, :]
+            weight = tl.load(weight_at, mask=(line < end_line)[:, None] & known, other=0)
+            x = tl.load(x_at, mask=(row < rows)[:, None] & known, other=0)
+        total = tl.dot(weight, x.T, total, out_dtype=tl.int32)
     scale = tl.load(scales_ptr + line, mask=line < end_line, other=0.0)
     x_scale = tl.load(x_scales_ptr + row, mask=row < rows, other=0.0)
     return total.to(tl.float32) * (scale[:, None] * x_scale[None, :])

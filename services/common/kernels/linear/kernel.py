@@ -11,7 +11,6 @@ from enum import Enum
 import torch
 import triton
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
@@ -154,8 +153,7 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     rows = len(x_TD)
     if rows > _MOST_ROWS or x_TD.dtype == torch.float64:
         return None
-    outputs, depth = weight_FD.shape
-    return tiling(outputs, depth, _row_tile(rows), x_TD.element_size())
+    return tiling(len(weight_FD), _row_tile(rows))
 
 
 def _cuda(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
@@ -173,7 +171,7 @@ def _product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> T
         out_TF = x_TD.new_empty((rows, outputs))
     for first in range(0, rows, _MOST_ROWS):
         part = slice(first, first + _MOST_ROWS)
-        cut = tiling(outputs, depth, _row_tile(len(x_TD[part])), x_TD.element_size()) or Tiling(32, 128)
+        cut = tiling(outputs, _row_tile(len(x_TD[part]))) or Tiling(32, 128)
         _launch(Normed(x_TD[part]), weight_FD, cut, 0.0, out_TF=out_TF[part])
     return out_TF
 
@@ -202,25 +200,13 @@ def _launch(
     assert out_TF.is_contiguous(), "results must be contiguous"
     scaled_TF = torch.empty_like(out_TF) if added else out_TF
     beside_TF = added.stream_TF if added else gates_TF
-    x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands,)](
-        x_tiles, weight_tiles, None, None, out_TF, x.squares_T,
+        x_TD, weight_FD, None, None, out_TF, x.squares_T,
         out_TF if beside_TF is None else beside_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
         rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
         GATED=gated, ADDED=added is not None, GATES=gates_TF is not None,
-        OFFSET=added.offset if added else 0.0, X_LEFT=cut.x_left, BULK=cut.bulk, PDL=PDL, num_warps=cut.warps,
-        num_stages=cut.stages, **LAUNCH,
+        OFFSET=added.offset if added else 0.0, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
     return out_TF, Normed(scaled_TF, added.squares_T if added else None)
-
-
-def _described(x_TD: Tensor, weight_FD: Tensor, cut: Tiling, gated: bool) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Describe tiles of both operands; a gated band is the same lines of the weight's two halves."""
-    (rows, depth), (lines, _), stride = x_TD.shape, weight_FD.shape, weight_FD.stride(0)
-    x_tiles = TensorDescriptor(x_TD, [rows, depth], [depth, 1], [_row_tile(rows), cut.depth])
-    if not gated:
-        return x_tiles, TensorDescriptor(weight_FD, [lines, depth], [stride, 1], [cut.band, cut.depth])
-    shape, strides = [2, lines // 2, depth], [lines // 2 * stride, stride, 1]
-    return x_tiles, TensorDescriptor(weight_FD, shape, strides, [2, cut.band // 2, cut.depth])

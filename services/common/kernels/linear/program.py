@@ -20,16 +20,14 @@ def linear_kernel(
     x_ptr, weight_ptr, scales_ptr, x_scales_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
     rows, outputs, depth, stride, inverse_depth, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, GATED: tl.constexpr,
-    ADDED: tl.constexpr, GATES: tl.constexpr, OFFSET: tl.constexpr, X_LEFT: tl.constexpr,
-    BULK: tl.constexpr, PDL: tl.constexpr,
+    ADDED: tl.constexpr, GATES: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply x [rows, depth] by a band of the weight's lines.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, and SwiGLU joins them. x waits
     for its norm unless `squares_ptr` is None. ADDED: the result, rounded as the library does, is added to a
     stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. GATES: what `stream_ptr` holds is
-    multiplied by the result's sigmoid. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
-    (tensor memory accelerator). With scales both are integers, and the grid's first dimension is tiles of rows.
+    multiplied by the result's sigmoid. With scales both are integers, and the grid's first dimension is tiles of rows.
     """
     band, first_row = _placed(scales_ptr, ROWS)
     row, lane = first_row + tl.arange(0, ROWS), tl.arange(0, BAND)
@@ -52,10 +50,7 @@ def linear_kernel(
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
     if squares_ptr is not None:
         total_squares = tl.load(squares_ptr + row, mask=row < rows, other=0)
-    total = _total(
-        x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, band * LINES, rows, depth, stride,
-        ROWS, BAND, DEPTH, EVEN, X_LEFT, BULK, GATED,
-    )  # fmt: skip
+    total = _total(x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN)
     allow_next(PDL)
     kind = out_ptr.dtype.element_ty
     result = total.to(kind).to(tl.float32)
@@ -94,63 +89,30 @@ def _placed(scales_ptr, ROWS: tl.constexpr):
 
 @triton.jit
 def _total(
-    x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, first_line, rows, depth, stride,
-    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
-    BULK: tl.constexpr, GATED: tl.constexpr,
+    x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride,
+    DEPTH: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Return the products of a band [lines, rows], float32."""
     if scales_ptr is not None:
         total = multiply_int8(
-            x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, first_line, rows, depth,
-            stride, DEPTH, EVEN, X_LEFT, BULK, GATED,
-        )  # fmt: skip
-    elif BULK:
-        total = _multiply_whole(x_ptr, weight_ptr, first_line, depth, ROWS, BAND, DEPTH, GATED)
+            x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN
+        )
     else:
-        total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
+        total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN)
     return total
 
 
 @triton.jit
 def multiply(
-    x_ptr, weight_ptr, line, end_line, row, rows, depth, stride,
-    DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
+    x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH: tl.constexpr, EVEN: tl.constexpr
 ):  # fmt: skip
-    """Return the products of a band [lines, rows].
-
-    A weight on the left fills the matrix units' 64 rows, which few rows of x would not; x on the left takes their units
-    of 16, of which a multiprocessor runs more at once.
-    """
-    if X_LEFT:
-        total = tl.zeros((row.shape[0], line.shape[0]), dtype=tl.float32)
-    else:
-        total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.float32)
+    """Return the products of a band [lines, rows]: a weight on the left fills the matrix units, few rows would not."""
+    total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.float32)
     for first in range(0, depth, DEPTH):
         column = first + tl.arange(0, DEPTH)
         weight = _weight_tile(weight_ptr, line, column, end_line, depth, stride, EVEN)
         x = _x_tile(x_ptr, row, column, rows, depth, EVEN)
-        if X_LEFT:
-            total = tl.dot(x, weight.T, total, input_precision="ieee")
-        else:
-            total = tl.dot(weight, x.T, total, input_precision="ieee")
-    if X_LEFT:
-        total = total.T
-    return total
-
-
-@triton.jit
-def _multiply_whole(
-    x_tiles, weight_tiles, first_line, depth,
-    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, GATED: tl.constexpr,
-):  # fmt: skip
-    """Do what `multiply` does with tiles that are copied whole; a gated weight is described as its two halves."""
-    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
-    for first in range(0, depth, DEPTH):
-        if GATED:
-            weight = tl.reshape(weight_tiles.load([0, first_line, first]), (BAND, DEPTH))
-        else:
-            weight = weight_tiles.load([first_line, first])
-        total = tl.dot(weight, x_tiles.load([0, first]).T, total, input_precision="ieee")
+        total = tl.dot(weight, x.T, total, input_precision="ieee")
     return total
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CUTS = Path(__file__).parent / "sm_90.json"
-_ENGINES = ("bands", "tiles", "triton")
+_ENGINES = ("bands", "tiles")
 
 
 class Entry(NamedTuple):

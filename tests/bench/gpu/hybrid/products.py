@@ -23,9 +23,8 @@ WEIGHTS = {
     "head": (248320, 2560),
 }
 CUTS = (
-    Tiling(16, 256, 4, 2, x_left=True), Tiling(32, 128, 4, 2, x_left=True), Tiling(32, 256, 4, 2, x_left=True),
-    Tiling(32, 256, 8, 2, x_left=True), Tiling(32, 256, 6, 2, x_left=True), Tiling(32, 256, 5, 2, x_left=True),
-    Tiling(64, 128, 3), Tiling(64, 128, 4), Tiling(64, 128, 6), Tiling(64, 256, 4), Tiling(64, 128, 6, bulk=True),
+    Tiling(16, 256, 4, 2), Tiling(32, 128, 4, 2), Tiling(32, 256, 4, 2), Tiling(64, 128, 3), Tiling(64, 128, 4),
+    Tiling(64, 128, 6), Tiling(64, 256, 4),
 )  # fmt: skip
 TINY = {"into the mixer": (152, 32)}
 
@@ -39,7 +38,7 @@ def product_rows(tiny: bool, rows: Sequence[int]) -> Iterator[Row]:
         for count in rows:
             x_TD = torch.randn(count, depth, device=device, dtype=dtype)
             most = max(16, 1 << (count - 1).bit_length())
-            served = tiling(outputs, depth, most, x_TD.element_size())
+            served = tiling(outputs, most)
             base = _us(name, x_TD, weights, served)
             for cut in (served, *(one for one in CUTS if one != served)):
                 us = base if cut is served else _us(name, x_TD, weights, cut)

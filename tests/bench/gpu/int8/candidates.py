@@ -26,17 +26,14 @@ EPS = 1e-6
 _COMPILERS, _LINES, _DEPTH = 14, 512, 512
 
 _FEW = (
-    Int8Cut(16, 16, 512, 2, x_left=True), Int8Cut(16, 32, 512, 4, 5, x_left=True), Int8Cut(16, 64, 128, stages=6),
-    Int8Cut(16, 32, 256, 2, 6, x_left=True), Int8Cut(16, 64, 256, stages=6), Int8Cut(16, 128, 128, stages=6),
+    Int8Cut(16, 64, 128, stages=6), Int8Cut(16, 64, 256, stages=6), Int8Cut(16, 128, 128, stages=6),
 )  # fmt: skip
 _SOME = (
-    Int8Cut(64, 32, 512, x_left=True), Int8Cut(64, 32, 256, stages=6, x_left=True, bulk=True),
-    Int8Cut(64, 64, 256, stages=5), Int8Cut(64, 64, 256, stages=5, bulk=True), Int8Cut(64, 128, 256, bulk=True),
+    Int8Cut(64, 32, 256, stages=6), Int8Cut(64, 64, 256, stages=5), Int8Cut(64, 128, 256),
 )  # fmt: skip
 _MANY = (
-    Int8Cut(64, 64, 256, stages=5, bulk=True), Int8Cut(128, 64, 256, bulk=True), Int8Cut(256, 128, 128, 8, bulk=True),
-    Int8Cut(128, 128, 128, 8, 5, bulk=True), Int8Cut(128, 128, 256, 8, 3, bulk=True),
-    Int8Cut(128, 256, 128, 8, bulk=True),
+    Int8Cut(64, 64, 256, stages=5), Int8Cut(128, 64, 256), Int8Cut(256, 128, 128, 8), Int8Cut(128, 128, 128, 8, 5),
+    Int8Cut(128, 128, 256, 8, 3), Int8Cut(128, 256, 128, 8),
 )  # fmt: skip
 
 

@@ -18,18 +18,17 @@ _MOST_ADDED = 256
 
 
 def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
-    """Return how a product is cut; None where Triton was quicker, or is left to serve what nothing was measured of.
+    """Return how a product is cut; None where Triton serves.
 
-    A table decides of the weights that it has. A rule cuts others, and all weights for up to 64 rows.
+    A table decides of the weights and numbers of rows that it has. A rule cuts others, and all for up to 64 rows.
     """
     if depth % SUB or lines % STORED_LINES:
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=False)
-    shape = min(lines, HEAD_LINES) if kind in (Kind.PLAIN, Kind.BEST) else lines, depth
-    if not any(shape == (known, deep) for known, deep, _ in MEASURED):
-        ruled = kind in (Kind.PLAIN, Kind.GATED) or (kind == Kind.ADDED and rows <= _MOST_ADDED)
-        return ruled_cut(lines, depth, rows, kind, wide=False) if ruled else None
-    found = MEASURED.get((*shape, Kind.PLAIN if kind == Kind.BEST else kind), {})
-    cut = next((cut for most, cut in sorted(found.items()) if rows <= most), None)
-    return cut._replace(kind=kind) if cut else None
+    known = min(lines, HEAD_LINES) if kind in (Kind.PLAIN, Kind.BEST) else lines
+    found = MEASURED.get((known, depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
+    if cut := next((cut for most, cut in sorted(found.items()) if rows <= most), None):
+        return cut._replace(kind=kind)
+    ruled = kind in (Kind.PLAIN, Kind.GATED) or (kind == Kind.ADDED and rows <= _MOST_ADDED)
+    return ruled_cut(lines, depth, rows, kind, wide=False) if ruled else None
