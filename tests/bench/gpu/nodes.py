@@ -1,8 +1,8 @@
-"""python -m tests.bench.gpu.nodes: rounds of trees against rounds of chains of as many rows, through running pairs.
+"""python -m tests.bench.gpu.nodes: a target that may check trees beside chains against one of chains, both running.
 
-Texts come first: plain, by chains and by trees, at every number of streams. Then come tokens a second of the same. Each
-line of JSON is one number of rows, one temperature and one number of streams; `differ` counts texts that are not what
-plain decoding says. `--part verify` times a verify of shapes with random weights instead. A table is printed last.
+Both choose their widths up to `--rows`, after a load of the same size. Each line of JSON is one number of rows, one
+temperature and one number of streams; `differ` counts texts that are not what plain decoding says. `--part verify`
+times a verify of shapes with random weights instead. A table is printed last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
 
 ROWS, TEMPERATURES, STREAMS = (8, 16), (0.0, 0.8), (1, 8, 32)
+WIDTHS = (1, 4, 8, 16)
 READY_S = 240.0
+COMPILE_THREADS = 6
 MEMORY = 6 << 30
 """Bytes of each target: several are up at once."""
 
@@ -34,7 +36,7 @@ MEMORY = 6 << 30
 class Line:
     """Tokens a round with a bonus each; the ratio of tokens a second; texts, how many are not what plain decoding says.
 
-    `captured` counts graphs that were captured after warm-up.
+    `captured` counts graphs that were captured after warm-up, `share` is that of trees among the latest rounds.
     """
 
     pair: str
@@ -49,6 +51,7 @@ class Line:
     texts: int
     differ: int
     captured: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,9 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     """Yield a line for each number of rows, temperature and streams of one pair, and print it."""
     pair = _pair(name, 16)
     for rows in asked.rows:
-        # A chain is as long as the drafter's block at most.
-        block = json.loads((pair.drafter / "config.json").read_text("utf-8"))["block_size"]
-        chain = ["--widths", f"1,{min(rows, block)}"]
-        nodes = ["--widths", f"1,{rows}", "--nodes", "true"]
+        # Chains are as long as the drafter's block at most.
+        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
+        nodes = [*chain, "--nodes", "true"]
         with tempfile.TemporaryDirectory(prefix="pl") as folder:
             pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chain), ("n", nodes))]
             try:
@@ -131,9 +133,11 @@ def _started(folder: Path, pair: Pair, flags: Sequence[str], asked: argparse.Nam
     folder.mkdir(mode=0o700)
     device = ["--device", asked.device]
     target = [*device, *flags, "--slots", str(max(asked.streams))]
+    drafter = list(device)
     if asked.device == "cuda":
-        target += ["--memory-bytes", str(MEMORY)]
-    return PairProcesses(folder, TinyPair(pair.target, pair.drafter), target, drafter_flags=device)
+        drafter += ["--compile-threads", str(COMPILE_THREADS)]
+        target += ["--memory-bytes", str(MEMORY), "--compile-threads", str(COMPILE_THREADS)]
+    return PairProcesses(folder, TinyPair(pair.target, pair.drafter), target, drafter_flags=drafter)
 
 
 async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked: argparse.Namespace) -> list[Line]:
@@ -143,7 +147,7 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
             told = []
             for one, drafts in ((pairs[0], False), (pairs[0], True), (pairs[1], True)):
                 async with SessionClient(one.bound["grpc"]) as client:
-                    await _told(client, pair, streams, temperature, 8, drafts)  # warms up
+                    await _told(client, pair, streams, temperature, asked.tokens, drafts)  # it learns what rounds bring
                     told.append(await _told(client, pair, streams, temperature, asked.tokens, drafts))
             plain, chain, nodes = told
             after = [one.describe().graphs for one in pairs]
@@ -153,11 +157,17 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
             lines.append(
                 Line(
                     pair.name, rows, temperature, streams, chain.tau, nodes.tau, chain.speed, nodes.speed,
-                    round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured,
+                    round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured, _share(pairs[1]),
                 )
             )  # fmt: skip
             _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
     return lines
+
+
+def _share(pair: PairProcesses) -> float:
+    """Rounds of trees among the latest ones with drafts."""
+    kinds = [one.nodes for one in pair.describe().rounds if one.width > 1]
+    return round(sum(kinds) / max(1, len(kinds)), 2)
 
 
 async def _told(client: SessionClient, pair: Pair, streams: int, temperature: float, tokens: int, drafts: bool) -> Told:
@@ -188,10 +198,11 @@ async def _told(client: SessionClient, pair: Pair, streams: int, temperature: fl
 
 def table(lines: Sequence[Line]) -> str:
     """Return the lines as a short table."""
-    head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'tok/s':>8} {'nodes':>8} {'ratio':>6}"
+    head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'tok/s':>8} {'nodes':>8} "
+    head += f"{'ratio':>6} {'trees':>5}"
     rows = [
         f"{one.pair:10} {one.rows:4} {one.temperature:4} {one.streams:3} {one.tau_chain:6} {one.tau_nodes:6} "
-        f"{one.tokens_per_s_chain:8} {one.tokens_per_s_nodes:8} {one.tokens_ratio:6} "
+        f"{one.tokens_per_s_chain:8} {one.tokens_per_s_nodes:8} {one.tokens_ratio:6} {one.share:5} "
         f"{one.differ} of {one.texts} differ, {one.captured} captured"
         for one in lines
     ]
