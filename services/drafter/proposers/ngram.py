@@ -1,7 +1,6 @@
-"""Prompt lookup: continues as the text did after the latest occurrence of its longest repeated suffix.
+"""Prompt lookup: continues as the text mostly did where its longest repeated suffix occurred before.
 
-After prompt lookup decoding (Saxena 2023). A continuation that reaches the present repeats itself with the period
-of the match. Suffixes: B rows, C context, E places where a continuation may start, K draft tokens.
+After prompt lookup decoding (Saxena 2023). Suffixes: B rows, C context, K draft tokens.
 """
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT
-from services.drafter.proposers.repeats import matching
+from services.drafter.proposers.repeats import repeats
 
 
 class NgramProposer:
@@ -41,17 +40,5 @@ class NgramProposer:
 
 def lookup(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shortest: int) -> Tensor:
     """Drafts [B, count] i64 for histories of which the first `length_B` tokens are valid."""
-    start_B, size_B = _latest_longest_match(history_BC, length_B, longest)
-    period_B1 = (length_B - start_B).clamp_min(1)[:, None]
-    step_K = torch.arange(count, device=history_BC.device)
-    index_BK = (start_B[:, None] + step_K % period_B1).clamp(0, history_BC.shape[1] - 1)
-    tokens_BK = history_BC.gather(1, index_BK).to(torch.int64)
-    return torch.where(size_B[:, None] >= shortest, tokens_BK, NO_DRAFT)
-
-
-def _latest_longest_match(history_BC: Tensor, length_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Where the continuation starts and how many tokens before it equal the suffix (0: no match)."""
-    context = history_BC.shape[1]
-    size_BE = matching(history_BC, length_B, longest)
-    best_B = (size_BE * context + torch.arange(context, device=history_BC.device)).argmax(1)
-    return best_B, size_BE.gather(1, best_B[:, None])[:, 0]
+    found = repeats(history_BC, length_B, count, longest, shortest)
+    return torch.where(found.size_B[:, None] >= shortest, found.tokens_BK, NO_DRAFT)

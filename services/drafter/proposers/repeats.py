@@ -1,4 +1,4 @@
-"""How a text goes on where its end has occurred before, and how likely: what a cascade puts beside learned drafts.
+"""How a text goes on where its end has occurred before, and how likely: prompt lookup, alone or beside learned drafts.
 
 Of the latest occurrences of the longest repeated suffix one is followed: the one that most of the others go on with for
 longest. Suffixes: B rows, C context, E places where a continuation may start, M occurrences, K draft tokens.
@@ -21,10 +21,14 @@ _LEAST = 0.05
 
 
 class Repeats(NamedTuple):
-    """Continuations [B, K] i64, and the chance [B, K] f32 of each token behind those before; 0 where there is none."""
+    """Continuations [B, K] i64, and the chance [B, K] f32 of each token behind those before; 0 where it is too low.
+
+    `size_B` is how many tokens the suffix has that occurred before; without one tokens mean nothing.
+    """
 
     tokens_BK: Tensor
     chances_BK: Tensor
+    size_B: Tensor
 
 
 def repeats(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shortest: int) -> Repeats:
@@ -46,7 +50,7 @@ def repeats(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shor
     known_BK = (size_B[:, None] + step_K + 1).float()
     chances_BK = agreeing_BK / before_BK.clamp_min(1.0) * (1.0 - _DOUBT / known_BK**_FALL).clamp_min(0.0)
     found_BK = (size_B[:, None] >= shortest) & (chances_BK.cumprod(1) >= _LEAST)
-    return Repeats(tokens_BMK.gather(1, best_B11)[:, 0], torch.where(found_BK, chances_BK, 0.0))
+    return Repeats(tokens_BMK.gather(1, best_B11)[:, 0], torch.where(found_BK, chances_BK, 0.0), size_B)
 
 
 def occurrences(history_BC: Tensor, length_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:

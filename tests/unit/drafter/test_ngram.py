@@ -7,21 +7,31 @@ import torch
 
 from services.drafter.proposers import NO_DRAFT
 from services.drafter.proposers.ngram import lookup
+from services.drafter.proposers.repeats import OCCURRENCES
 
 SEED = 20_260
 
 
 def _by_hand(tokens: list[int], count: int, longest: int, shortest: int) -> list[int]:
+    """Of the latest occurrences of the longest suffix follow the one that the others go on with for longest."""
     for size in range(longest, shortest - 1, -1):
-        for start in range(len(tokens) - size - 1, -1, -1):
-            if len(tokens) >= size and tokens[start : start + size] == tokens[-size:]:
-                text = list(tokens)
-                source = start + size
-                for _ in range(count):
-                    text.append(text[source])
-                    source += 1
-                return text[len(tokens) :]
+        starts = [at + size for at in range(len(tokens) - size) if tokens[at : at + size] == tokens[-size:]]
+        paths = [_followed(tokens, start, count) for start in reversed(starts)][:OCCURRENCES]
+        if paths:
+            return max(paths, key=lambda path: sum(_alike(path, other) for other in paths))
     return [NO_DRAFT] * count
+
+
+def _followed(tokens: list[int], source: int, count: int) -> list[int]:
+    text = list(tokens)
+    for place in range(source, source + count):
+        text.append(text[place])
+    return text[len(tokens) :]
+
+
+def _alike(path: list[int], other: list[int]) -> int:
+    pairs = enumerate(zip(path, other, strict=True))
+    return next((place for place, (one, two) in pairs if one != two), len(path))
 
 
 @pytest.mark.parametrize("alphabet", [2, 4, 30])
@@ -42,6 +52,11 @@ def test_equals_a_search_by_hand(alphabet: int, bounds: tuple[int, int]) -> None
 def test_an_empty_history_drafts_nothing() -> None:
     found = lookup(torch.zeros(1, 8, dtype=torch.int32), torch.tensor([0]), 3, 4, 1)
     assert found.tolist() == [[NO_DRAFT] * 3]
+
+
+def test_what_most_matches_say_wins() -> None:
+    history = torch.tensor([[5, 2, 6, 5, 2, 7, 5, 1, 8, 5]], dtype=torch.int32)
+    assert lookup(history, torch.tensor([10]), 1, 4, 1).tolist() == [[2]]
 
 
 def test_the_latest_of_equal_matches_wins() -> None:
