@@ -278,11 +278,7 @@ FIRST = {case[0].__name__: place for place, case in reversed([*enumerate(CASES)]
 @pytest.mark.parametrize("place", range(len(CASES)), ids=[str(case[0].__name__) for case in CASES])
 def test_kernel_compiles(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
     """Every case is lowered to Triton's IR, which finds wrong types and shapes; one of each kernel or all are whole."""
-    function, constants, types = CASES[place]
-    names = function.arg_names
-    signature = {n: "constexpr" if n in constants else types.get(n, type_of(n)) for n in names}
-    values = {(names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(fn=function, signature=signature, constexprs=values)
+    function, source = CASES[place][0], source_of(*CASES[place])
     if not full and place != FIRST[function.__name__]:
         assert function.__name__ in lowered(source)
         return
@@ -292,8 +288,27 @@ def test_kernel_compiles(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert compiled.metadata.shared <= 227 * 1024
 
 
-def lowered(source: ASTSource) -> str:
-    """The IR that the first passes of the compiler leave.
+def test_products_of_codes_add_up_in_the_order_of_bfloat16_numbers() -> None:
+    """Where it sees that numbers were bytes, the compiler deals each 32 inputs to two instructions in turn."""
+    found = 0
+    for case in CASES:
+        if case[2].get("kv_ptr") == "*i8" and case[1].get("TILE") == 16:
+            dealt = [line for line in lowered(source_of(*case), "ttgir").splitlines() if "tt.dot " in line]
+            assert all("kWidth = 2" in line for line in dealt), case
+            found += len(dealt)
+    assert found
+
+
+def source_of(function: Any, constants: dict[str, Any], types: dict[str, str]) -> ASTSource:
+    names = function.arg_names
+    signature = {n: "constexpr" if n in constants else types.get(n, type_of(n)) for n in names}
+    return ASTSource(
+        fn=function, signature=signature, constexprs={(names.index(name),): value for name, value in constants.items()}
+    )
+
+
+def lowered(source: ASTSource, last: str = "ttir") -> str:
+    """The IR that the compiler's passes leave, up to those named last.
 
     Raises:
         triton.CompilationError: the language does not allow what the kernel says.
@@ -306,4 +321,8 @@ def lowered(source: ASTSource) -> str:
     module = source.make_ir(TARGET, options, functions, backend.get_module_map(), context)
     stages = dict[str, Callable[[Any, dict[str, Any]], Any]]()
     backend.add_stages(stages, options, source.language)
-    return str(stages["ttir"](module, metadata))
+    for name, passes_of in stages.items():
+        module = passes_of(module, metadata)
+        if name == last:
+            break
+    return str(module)
