@@ -107,7 +107,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         settings.device,
         settings.random_weights,
         settings.whole,
-        settings.fp8_products,
+        settings.code_bits,
         settings.expert_bytes,
     )
     _check_heads(settings, model)

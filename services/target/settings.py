@@ -97,6 +97,8 @@ class TargetSettings:
     fp8_products: bool = False
     """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded.
     Off, because its last mend has not run on a GPU."""
+    int4_products: bool = False
+    """The same of files in four bits whose groups have 128 inputs. Off, because its kernels have not run on a GPU."""
     compile_threads: int = 1
     """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
     eager: bool = False
@@ -275,6 +277,11 @@ class TargetSettings:
         wide = self.device == "cuda" and self.dtype != "bfloat16"
         _require(not (self.whole and wide), "activations", "int8 goes with dtype bfloat16 on a GPU")
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
+
+    @property
+    def code_bits(self) -> tuple[int, ...]:
+        """Bits of the codes that products may multiply by."""
+        return tuple(bits for bits, asked in ((8, self.fp8_products), (4, self.int4_products)) if asked)
 
     @property
     def whole(self) -> bool:

@@ -1,7 +1,7 @@
 """The target: a model of any family over spans of rows."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from services.common.model.families import open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.files.kept import Codes, WholeNumbers
+from services.common.model.files.kept import CodedWeights, WholeNumbers
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import CodedFormat
 from services.common.model.files.weight_formats import folder_format
@@ -130,14 +130,14 @@ def load_target(
     device: torch.device | str = "cpu",
     random_weights: bool = False,
     whole: bool = False,
-    codes: bool = False,
+    codes: Collection[int] = (),
     expert_bytes: int = 0,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
-    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. With `codes` kernels
-    may multiply by those of an FP8 file. With `expert_bytes` a GPU holds experts of so many bytes, and reads the others
-    in host memory.
+    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. Kernels multiply
+    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4.
+    With `expert_bytes` a GPU holds experts of so many bytes, and reads the others in host memory.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of a shape that is not supported there.
@@ -155,7 +155,7 @@ def load_target(
     if whole:
         checkpoint = _whole(spec, checkpoint)
     else:
-        checkpoint = _kept(spec, checkpoint, dtype, codes and takes_codes(where, dtype))
+        checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else ())
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
@@ -166,12 +166,13 @@ def _whole(spec: ModelSpec, source: TensorSource) -> WholeNumbers:
     return WholeNumbers(source)
 
 
-def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: bool) -> TensorSource:
-    """Return a source that leaves weights packed, where kernels take `codes` and the file has them."""
-    coded = codes and isinstance(folder_format(source.folder), CodedFormat)
-    if coded and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
-        _LOG.info("weights in eight bits are kept so")
-        return Codes(source)
+def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: Collection[int]) -> TensorSource:
+    """Return a source that leaves weights packed, where the file's codes have so many bits as kernels take."""
+    kind = folder_format(source.folder) if codes else None
+    bits = kind.code_bits if isinstance(kind, CodedFormat) else 0
+    if bits in codes and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
+        _LOG.info("weights are kept in the bits of their file", extra={"bits": bits})
+        return CodedWeights(source, bits)
     if isinstance(source, WidenedCheckpoint):
         source.tell(elements(model_shapes(spec)), dtype)
     return source

@@ -1,4 +1,4 @@
-"""python -m tests.bench.gpu.packed: products and rounds of a target in FP8, whose weights are widened in registers.
+"""python -m tests.bench.gpu.packed: products and rounds of targets in FP8 and four bits, widened in registers.
 
 First every product of a block is compared at many numbers of rows with that by the widened weight, NaN standing behind
 the rows. Then products and captured rounds are timed beside bfloat16. One line a figure, the verdict last; exits with 1
@@ -24,7 +24,7 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gated
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.packed_weight import PackedWeight, packed, rounded_to_eight
+from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8.candidates import EPS, Product, products
 from tests.bench.gpu.int8.timed import replayed
@@ -40,7 +40,12 @@ BEHIND, CONTEXT = 70, 512
 BANDWIDTH = 4.3e12
 """Bytes a second that can be hoped for."""
 CACHE_BYTES, MOST_COPIES = 128 << 20, 8
-FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+FORMATS: dict[str, dict[str, Any]] = {
+    "bf16": {},
+    "fp8": {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
+    "int4": {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+}
+"""What config.json says, by name."""
 
 
 def main() -> int:
@@ -49,6 +54,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=["products", "times", "rounds"], help="products, times, rounds")
     parser.add_argument("--shapes", nargs="*", choices=sorted(SHAPES), default=["qwen3-8b"])
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="sequences of a round")
+    parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS), help="of rounds")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
     chosen = parser.parse_args()
     shapes, device = (
@@ -62,8 +68,8 @@ def main() -> int:
     for shape in shapes:
         for subject in products(shape)[:-1]:
             rows += _products(subject, chosen.parts, device)
-        for fp8 in (False, True) if "rounds" in chosen.parts else ():
-            for row in rounds(shape, chosen.buckets, fp8, device):
+        for name in chosen.formats if "rounds" in chosen.parts else ():
+            for row in rounds(shape, chosen.buckets, name, device):
                 rows.append(row)
                 tell(row)
             gc.collect()
@@ -75,7 +81,7 @@ def main() -> int:
 def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:
     rows = []
     if "products" in parts:
-        rows += [compared(subject, kind, device) for kind in ("blocks", "floats")]
+        rows += [compared(subject, kind, device) for kind in ("blocks", "floats", "four")]
     if "times" in parts and device == "cuda":
         rows += list(times(subject))
     for row in rows:
@@ -103,11 +109,13 @@ def compared(subject: Product, kind: str, device: str) -> Row:
 
 
 def _packed(numbers_FD: Tensor, kind: str) -> PackedWeight:
-    if kind == "blocks" and len(numbers_FD) % 128 == 0:
+    if kind == "four":
+        weight = rounded_to_four(numbers_FD, symmetric=False)
+    elif kind == "blocks" and len(numbers_FD) % 128 == 0:
         weight = rounded_to_eight(numbers_FD)
     else:
         scale_F1 = numbers_FD.float().abs().amax(1, keepdim=True) / 440
-        weight = packed((numbers_FD.float() / scale_F1).to(torch.float8_e4m3fn), scale_F1, numbers_FD.dtype)
+        weight = packed(Codes((numbers_FD.float() / scale_F1).to(torch.float8_e4m3fn), scale_F1), numbers_FD.dtype)
     assert weight is not None, "kernels take it"
     return weight
 
@@ -136,18 +144,21 @@ def times(subject: Product) -> Iterator[Row]:
     """Microseconds of a product with what follows it, by codes and by numbers, of weights that no cache holds."""
     random = partial(_random, device="cuda", dtype=torch.bfloat16)
     size = subject.outputs * subject.depth
-    codes: list[Weight] = []
+    eight: list[Weight] = []
+    four: list[Weight] = []
     wide: list[Weight] = []
     for copy in range(min(MOST_COPIES, 2 + CACHE_BYTES // size)):
-        weight = _packed(random(subject.outputs, subject.depth, copy), "blocks")
-        codes.append(weight)
+        numbers_FD = random(subject.outputs, subject.depth, copy)
+        weight = _packed(numbers_FD, "blocks")
+        eight.append(weight)
+        four.append(_packed(numbers_FD, "four"))
         wide.append(weight.widened())
     for count in TIMED:
         x_TD, stream_TF = random(count, subject.depth, 5), random(count, subject.outputs, 6)
-        steps = [[partial(_served, subject, x_TD, stream_TF, one) for one in kind] for kind in (codes, wide)]
+        steps = [[partial(_served, subject, x_TD, stream_TF, one) for one in kind] for kind in (eight, four, wide)]
         found = [_micros(each) for each in steps]
-        yield {"product": subject.name, "rows": count, "fp8_us": found[0], "bf16_us": found[1],
-               "bytes_us": round(size / BANDWIDTH * 1e6, 1)}  # fmt: skip
+        yield {"product": subject.name, "rows": count, "fp8_us": found[0], "int4_us": found[1],
+               "bf16_us": found[2], "fp8_bytes_us": round(size / BANDWIDTH * 1e6, 1)}  # fmt: skip
 
 
 def _served(subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight) -> object:
@@ -169,23 +180,23 @@ def _micros(steps: Sequence[Callable[[], object]]) -> float:
     return round(replayed(lambda: graphs.replay("steps"), "cuda") / len(steps), 2)
 
 
-def rounds(shape: TinyShape, buckets: list[int], fp8: bool, device: str) -> Iterator[Row]:
+def rounds(shape: TinyShape, buckets: list[int], name: str, device: str) -> Iterator[Row]:
     """Times of captured verifies of one row and of sixteen for each sequence."""
     dtype, memory = ("float32", 1 << 29) if device == "cpu" else ("bfloat16", 60 << 30)
     widths, begin = (1, shape.block_size), time.perf_counter()
     settings = RigSettings(
-        shape, device, dtype, max(buckets), widths, CONTEXT + 2304, memory, 64, changes=FP8 if fp8 else {}
+        shape, device, dtype, max(buckets), widths, CONTEXT + 2304, memory, 64, changes=FORMATS[name]
     )
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(settings, Path(folder))
-        told = {"fp8": fp8, "weight_gb": round(rig.pool.model.weight_bytes / 1e9, 2)}
+        told = {"format": name, "weight_gb": round(rig.pool.model.weight_bytes / 1e9, 2)}
         yield {**told, "built_s": round(time.perf_counter() - begin, 1)}
         for bucket in buckets:
             rig.seat(bucket, CONTEXT)
             plain, wide = (_verify_micros(rig, bucket, width) for width in widths)
             floor = rig.pool.model.weight_bytes / BANDWIDTH * 1e6
             found = {"plain_us": plain, f"verify_{widths[1]}_us": wide, "bytes_us": floor}
-            yield {**told, "bucket": bucket, **{name: round(value) for name, value in found.items()}}
+            yield {**told, "bucket": bucket, **{key: round(value) for key, value in found.items()}}
 
 
 def _verify_micros(rig: Rig, bucket: int, width: int) -> float:

@@ -75,6 +75,7 @@ class Rig:
                 handoff="host",
                 exact="off",
                 fp8_products=True,
+                int4_products=True,
                 activations=settings.activations,
                 kv_dtype=settings.kv_dtype,
             ),

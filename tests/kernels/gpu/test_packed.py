@@ -7,27 +7,36 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gated
-from services.common.kernels.linear.packed_weight import PackedWeight, packed, rounded_to_eight
+from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.packed_widen import widened
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, randn
 
 EPS, DTYPE = 1e-6, DTYPES[-1]
 ROWS = (5,) if INTERPRETED else (1, 2, 8, 16, 17, 32, 33, 64, 65, 128, 256, 257)
-KINDS = ("blocks", "lines", "tensor", "floats")
-"""Scales of blocks, of lines for all inputs, of all; and of lines and inputs in float32."""
+KINDS = ("blocks", "four", "lines", "tensor", "floats", "four-f16")
+"""E4M3 with scales of blocks, of lines for all inputs, of all, of lines and inputs in float32; and of four bits."""
 
 
 def weight_of(kind: str, lines: int = 256, depth: int = 256) -> PackedWeight:
     numbers_FD = randn(lines, depth, seed=2).mul_(depth**-0.5)
     if kind == "blocks":
         found = rounded_to_eight(numbers_FD.to(DTYPE))
+    elif kind == "four":
+        found = rounded_to_four(numbers_FD.to(DTYPE), symmetric=False)
+    elif kind == "four-f16":
+        codes_FD, zero_FG = (
+            (numbers_FD * 40 + 7).clamp(0, 15).to(torch.uint8),
+            torch.full((lines, 1), 7, dtype=torch.uint8),
+        )
+        scale_FG = (randn(lines, depth // 128, seed=3).abs() + 0.1).mul_(0.01).half().float()
+        found = packed(Codes(codes_FD, scale_FG, zero_FG.expand(scale_FG.shape).to(DEVICE)), DTYPE)
     else:
         groups = depth // 128 if kind == "floats" else 1
         scale_FG = (randn(lines, groups, seed=3).abs() + 0.1) * 1e-3
         scale_FG = scale_FG[:1].expand(lines, -1) if kind == "tensor" else scale_FG
         scale_FG = scale_FG if kind == "floats" else scale_FG.bfloat16().float()
         codes_FD = (numbers_FD / scale_FG.repeat_interleave(depth // groups, 1)).clamp(-448, 448)
-        found = packed(codes_FD.to(torch.float8_e4m3fn), scale_FG, DTYPE)
+        found = packed(Codes(codes_FD.to(torch.float8_e4m3fn), scale_FG), DTYPE)
     assert found is not None
     return found
 
@@ -47,7 +56,7 @@ def everything(x_TD: Tensor, stream_TF: Tensor, weight: PackedWeight | Tensor) -
     return [linear(x_TD, weight), gated_TI, total_TF, normed.rows_TD, normed.squares_T]
 
 
-@pytest.mark.parametrize("kind", KINDS[:1] if INTERPRETED else KINDS)
+@pytest.mark.parametrize("kind", KINDS[:2] if INTERPRETED else KINDS)
 def test_products_have_the_bits_of_the_widened_weight(kind: str) -> None:
     weight = weight_of(kind)
     wide_FD = weight.widened()

@@ -1,21 +1,25 @@
-"""Weights in eight bits (e4m3) with scales, as their file has them, that mean numbers of bfloat16.
+"""Weights as their file has them, in eight or four bits with scales, that mean numbers of bfloat16.
 
 Kernels widen codes in registers (`packed/`) or whole weights into memory; both give the numbers that `widened` returns.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
-SUB = 128
-"""Inputs whose codes lie in an order of their own, and that share a scale of a line where it has more than one."""
+GROUP = 128
+"""Inputs that share a scale of a line where it has more than one."""
+ROW_BYTES = 128
+"""Bytes of a line whose codes lie in an order of their own."""
+_E4M3, _INT4 = 8, 4
 _MOST_SHARED = 128
 """Lines that are looked at for a common scale."""
 _LARGEST = 2.0**7
-"""Scales are below it: kernels multiply them by 2^120."""
+"""Scales of e4m3 are below it: kernels multiply them by 2^120."""
+_MOST_ZERO = 127
 _BLOCK = 128
 _MOST_E4M3 = 448.0
 _AT_ONCE = 2048
@@ -23,79 +27,117 @@ _AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight [F, D] of numbers of `dtype`: codes in the order in which lanes take them, and their scales, float32.
+    """A weight [F, D] of numbers of `dtype`: codes of `bits` in the order in which lanes take them, and scales.
 
-    A row of `scale_GL` has a scale for each `1 << shift` lines; there is one for each 128 inputs, or one for all. With
-    `short` bfloat16 holds all scales.
+    A row of `scale_GL` has a scale for each `1 << shift` lines; there is one row for each 128 inputs, or one for all.
+    Scales of e4m3 are float32, and with `short` numbers of bfloat16. Those of four bits are int32: the upper half is a
+    number of float16, or with `short` of bfloat16, and the lower one a zero point.
     """
 
-    codes_FD: Tensor
+    codes_FB: Tensor
     scale_GL: Tensor
     shift: int
     short: bool
     dtype: torch.dtype
+    bits: int = _E4M3
 
     @property
     def shape(self) -> tuple[int, int]:
         """Outputs and depth."""
-        outputs, depth = self.codes_FD.shape
-        return outputs, depth
+        outputs, size = self.codes_FB.shape
+        return outputs, size * 8 // self.bits
 
     @property
     def device(self) -> torch.device:
         """Where it lies."""
-        return self.codes_FD.device
+        return self.codes_FB.device
 
     @property
     def nbytes(self) -> int:
         """Of codes and scales."""
-        return self.codes_FD.nbytes + self.scale_GL.nbytes
+        return self.codes_FB.nbytes + self.scale_GL.nbytes
 
     def __len__(self) -> int:
         """Outputs."""
-        return len(self.codes_FD)
+        return len(self.codes_FB)
 
     def to(self, device: torch.device) -> "PackedWeight":
         """The same weight elsewhere."""
-        parts = self.codes_FD.to(device), self.scale_GL.to(device)
-        return PackedWeight(*parts, self.shift, self.short, self.dtype)
+        return replace(self, codes_FB=self.codes_FB.to(device), scale_GL=self.scale_GL.to(device))
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "PackedWeight":
         """The weight with its lines changed: `change` gets the codes, and then the scales of each line."""
-        return _of_lines(change(self.codes_FD), change(self._scale_FG()), self.dtype)
+        return self._of(change(self.codes_FB), change(self._scale_FG()))
+
+    def joins(self, other: object) -> bool:
+        """Whether lines of another weight may stand beside these."""
+        return isinstance(other, PackedWeight) and (other.bits, other.short) == (self.bits, self.short)
 
     def joined(self, others: Sequence["PackedWeight"]) -> "PackedWeight":
         """The lines of this weight and of others; of scales for all inputs each 128 get a copy where some differ."""
         parts, scales = [self, *others], [one._scale_FG() for one in (self, *others)]
         groups = max(scale.shape[1] for scale in scales)
         scale_FG = torch.cat([scale.expand(len(scale), groups) for scale in scales])
-        return _of_lines(torch.cat([one.codes_FD for one in parts]), scale_FG, self.dtype)
+        return self._of(torch.cat([one.codes_FB for one in parts]), scale_FG)
 
     def widened(self) -> Tensor:
-        """The numbers [F, D]: codes times scales in float32, rounded once to bfloat16, as `dtype`."""
-        outputs, depth = self.shape
-        codes_FD = self.codes_FD.view(outputs, -1, SUB)[..., _place().to(self.device)].view(torch.float8_e4m3fn)
-        scale_FG1, parts = self._scale_FG()[..., None], []
+        """The numbers [F, D]: codes less zero points, times scales in float32, rounded to bfloat16 once, as `dtype`."""
+        (outputs, depth), scale_FG, parts = self.shape, self._scale_FG(), []
         for first in range(0, outputs, _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            parts.append((codes_FD[part].float() * scale_FG1[part]).bfloat16().view(-1, depth))
+            number_FD = _numbers(self.codes_FB[part], self.bits)
+            number_FGD, scale_FG1 = number_FD.view(len(number_FD), scale_FG.shape[1], -1), scale_FG[part][..., None]
+            if self.bits == _INT4:
+                number_FGD, scale_FG1 = number_FGD - (scale_FG1 & 0xFFFF), _upper(scale_FG1, self.short)
+            parts.append((number_FGD * scale_FG1).bfloat16().view(-1, depth))
         return torch.cat(parts).to(self.dtype)
+
+    def _of(self, codes_FB: Tensor, scale_FG: Tensor) -> "PackedWeight":
+        """Return such a weight with as few scales as say the same."""
+        groups = scale_FG.shape[1]
+        if groups > 1 and torch.equal(scale_FG, scale_FG[:, :1].expand(-1, groups)):
+            scale_FG = scale_FG[:, :1]
+        shift = _shared(scale_FG)
+        scale_GL = scale_FG[:: 1 << shift].t().contiguous()
+        return PackedWeight(codes_FB, scale_GL, shift, self.short, self.dtype, self.bits)
 
     def _scale_FG(self) -> Tensor:
         return self.scale_GL.repeat_interleave(1 << self.shift, 1).t()
 
 
-def packed(codes_FD: Tensor, scale_FG: Tensor, dtype: torch.dtype) -> PackedWeight | None:
-    """Return e4m3 codes with a scale for each line and 128 inputs, or one a line, as kernels take them.
+@dataclass(frozen=True)
+class Codes:
+    """What a format gives: codes [F, D], each line's scales, float32, [F, D / 128] or [F, 1], and zero points alike.
 
-    None where they do not: sizes are odd, or a scale is too large.
+    Codes with zero points are of four bits, uint8 each; others are e4m3.
     """
-    outputs, depth = codes_FD.shape
-    takes = outputs % 16 == 0 and depth % SUB == 0 and scale_FG.shape[1] in (1, depth // SUB)
-    if not takes or not bool((scale_FG.abs() < _LARGEST).all()):
+
+    codes_FD: Tensor
+    scale_FG: Tensor
+    zero_FG: Tensor | None = None
+
+
+def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
+    """Return a weight as kernels take it; None where they do not: sizes are odd, or scales have too many digits."""
+    (outputs, depth), scale_FG, bits = codes.codes_FD.shape, codes.scale_FG, _E4M3 if codes.zero_FG is None else _INT4
+    short = torch.equal(scale_FG.bfloat16().float(), scale_FG)
+    row = ROW_BYTES * 8 // bits
+    if outputs % 16 or depth % row or scale_FG.shape[1] not in (1, depth // GROUP):
         return None
-    dealt_FD = codes_FD.view(torch.uint8).view(outputs, -1, SUB)[..., _order().to(codes_FD.device)].view(outputs, depth)
-    return _of_lines(dealt_FD, scale_FG.expand(outputs, -1), dtype)
+    if codes.zero_FG is None:
+        if not bool((scale_FG.abs() < _LARGEST).all()):
+            return None
+        table_FG = scale_FG
+    else:
+        if not (short or torch.equal(scale_FG.half().float(), scale_FG)) or int(codes.zero_FG.max()) > _MOST_ZERO:
+            return None
+        number_FG = scale_FG.bfloat16() if short else scale_FG.half()
+        table_FG = (number_FG.view(torch.int16).int() << 16) | codes.zero_FG.int()
+    dealt_FR = codes.codes_FD.view(torch.uint8).reshape(outputs, -1, row)[..., _order(bits).to(table_FG.device)]
+    if bits == _INT4:
+        dealt_FR = dealt_FR[..., ::2] | dealt_FR[..., 1::2] << 4
+    least = PackedWeight(codes.codes_FD, table_FG, 0, short, dtype, bits)
+    return least._of(dealt_FR.reshape(outputs, -1), table_FG.expand(outputs, -1))
 
 
 def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
@@ -107,17 +149,37 @@ def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
     scale = (blocks.abs().amax((1, 3), keepdim=True) / _MOST_E4M3).bfloat16().float()
     codes = (blocks / scale.clamp(min=torch.finfo(torch.float32).tiny)).clamp(-_MOST_E4M3, _MOST_E4M3)
     codes_FD = codes.to(torch.float8_e4m3fn).view(outputs, depth)
-    return packed(codes_FD, scale.view(outputs // _BLOCK, -1).repeat_interleave(_BLOCK, 0), weight_FD.dtype)
+    scale_FG = scale.view(outputs // _BLOCK, -1).repeat_interleave(_BLOCK, 0)
+    return packed(Codes(codes_FD, scale_FG), weight_FD.dtype)
 
 
-def _of_lines(codes_FD: Tensor, scale_FG: Tensor, dtype: torch.dtype) -> PackedWeight:
-    """Return a weight of codes in the order of lanes, with as few scales as say the same."""
-    groups = scale_FG.shape[1]
-    if groups > 1 and torch.equal(scale_FG, scale_FG[:, :1].expand(-1, groups)):
-        scale_FG = scale_FG[:, :1]
-    shift = _shared(scale_FG)
-    short = torch.equal(scale_FG.bfloat16().float(), scale_FG)
-    return PackedWeight(codes_FD, scale_FG[:: 1 << shift].t().contiguous(), shift, short, dtype)
+def rounded_to_four(weight_FD: Tensor, symmetric: bool = True) -> PackedWeight | None:
+    """Return a weight in four bits near to this one, with bfloat16 scales of 128 inputs; None as `packed`."""
+    outputs, depth = weight_FD.shape
+    if depth % GROUP:
+        return None
+    groups = weight_FD.view(outputs, -1, GROUP).float()
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    top = torch.maximum(low.abs(), high.abs())
+    scale = ((top / 7 if symmetric else (high - low) / 15).clamp(min=1e-20)).bfloat16().float()
+    zero = torch.full_like(low, 8) if symmetric else (-low / scale).round().clamp(0, 15)
+    codes_FD = ((groups / scale).round() + zero).clamp(0, 15).to(torch.uint8).view(outputs, depth)
+    return packed(Codes(codes_FD, scale[..., 0], zero[..., 0].to(torch.uint8)), weight_FD.dtype)
+
+
+def _numbers(codes_FB: Tensor, bits: int) -> Tensor:
+    """Return the numbers [F, D] of codes in the order of lanes, float32."""
+    lines = len(codes_FB)
+    if bits == _INT4:
+        codes_FB = torch.stack((codes_FB & 15, codes_FB >> 4), -1).flatten(1)
+    row = ROW_BYTES * 8 // bits
+    codes_FD = codes_FB.view(lines, -1, row)[..., _order(bits).argsort().to(codes_FB.device)].view(lines, -1)
+    return codes_FD.float() if bits == _INT4 else codes_FD.view(torch.float8_e4m3fn).float()
+
+
+def _upper(table: Tensor, short: bool) -> Tensor:
+    """Return the numbers in the upper halves of scales."""
+    return (table >> 16).to(torch.int16).view(torch.bfloat16 if short else torch.float16).float()
 
 
 def _shared(scale_FG: Tensor) -> int:
@@ -133,18 +195,15 @@ def _shared(scale_FG: Tensor) -> int:
 
 
 @cache
-def _order() -> Tensor:
-    """Return the input of each code of 128.
+def _order(bits: int) -> Tensor:
+    """Return the input of each code of a swizzled row; of four bits the lower half of a byte comes first.
 
-    Lane c of four reads sixteen codes at a time, of each half, and four of them for an instruction of sixteen inputs:
-    two of the upper half and two of the lower one in turn, from 2c on. So the upper bytes of half words come first.
+    Lane c of four reads sixteen bytes at a time, of each half of the row. A word of these is for an instruction of
+    sixteen inputs, or of four bits for two: inputs 2c, 2c + 1, 2c + 8 and 2c + 9. Of e4m3 the upper bytes of half words
+    are the first two, of four bits the lower halves of bytes; a second instruction has the upper byte of half words.
     """
-    at = torch.arange(SUB)
-    lane, half, part, byte = at // 32, at // 16 % 2, at // 4 % 4, at % 4
-    return 64 * half + 16 * part + 2 * lane + byte // 2 + torch.where(byte % 2 == 0, 8, 0)
-
-
-@cache
-def _place() -> Tensor:
-    """Return where the code of each input of 128 lies."""
-    return _order().argsort()
+    at = torch.arange(ROW_BYTES * 8 // bits)
+    byte, later = (at, at % 4 % 2 == 0) if bits == _E4M3 else (at // 2, at % 2 == 1)
+    lane, half, word, place = byte // 32, byte // 16 % 2, byte // 4 % 4, byte % 4
+    sixteen = half * 4 + word if bits == _E4M3 else half * 8 + word * 2 + place % 2
+    return 16 * sixteen + 2 * lane + place // 2 + torch.where(later, 8, 0)

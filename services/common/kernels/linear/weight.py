@@ -30,6 +30,6 @@ def joined(parts: Sequence[Weight]) -> Weight:
         return first
     if isinstance(first, Int8Weight):
         return first.joined([one for one in others if isinstance(one, Int8Weight)])
-    if isinstance(first, PackedWeight) and all(isinstance(one, PackedWeight) for one in others):
+    if isinstance(first, PackedWeight) and all(map(first.joins, others)):
         return first.joined([one for one in others if isinstance(one, PackedWeight)])
     return torch.cat([one if isinstance(one, Tensor) else one.widened() for one in parts])

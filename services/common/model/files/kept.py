@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from services.common.kernels.linear.packed_weight import rounded_to_eight
+from services.common.kernels.linear.packed_weight import rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import Shape
 from services.common.model.files.widened import NOT_WHOLE, WidenedCheckpoint
+
+_FOUR = 4
 
 
 @runtime_checkable
@@ -72,8 +74,13 @@ class WholeNumbers(_Kept):
         return self._source.read_whole(name, shape, dtype)
 
 
-class Codes(_Kept):
+class CodedWeights(_Kept):
     """Weights are codes with scales that kernels widen, where the file has such; random ones are rounded to them."""
+
+    def __init__(self, source: WidenedCheckpoint | RandomCheckpoint, bits: int = 8) -> None:
+        """`bits` are those of random weights."""
+        super().__init__(source)
+        self._round = rounded_to_four if bits == _FOUR else rounded_to_eight
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
         """Return a weight as codes, or widened where kernels do not take it.
@@ -83,6 +90,6 @@ class Codes(_Kept):
         """
         if isinstance(self._source, RandomCheckpoint):
             numbers_FD = self._source.read(name, shape, dtype)
-            weight = rounded_to_eight(numbers_FD)
+            weight = self._round(numbers_FD)
             return numbers_FD if weight is None else weight
         return self._source.read_codes(name, shape, dtype)

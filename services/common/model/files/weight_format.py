@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.errors import ModelError
 from services.common.model.fields.fields import Fields
 
@@ -85,10 +86,19 @@ class WholeFormat(Format, Protocol):
 
 @runtime_checkable
 class CodedFormat(Format, Protocol):
-    """One some of whose weights are e4m3 codes with scales of lines and of 128 inputs, which kernels widen."""
+    """One some of whose weights are codes with scales of lines and of 128 inputs, which kernels widen."""
 
-    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-        """Return the codes [F, D] and each line's scales, float32: [F, D / 128] or [F, 1]; None if it is another."""
+    @property
+    def code_bits(self) -> int:
+        """Bits of such codes; 0: all weights are others."""
+        ...
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
+        """Return them; None if a weight's are others.
+
+        Raises:
+            FormatError: as `widened`.
+        """
         ...
 
 

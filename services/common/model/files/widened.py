@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Int8Weight
-from services.common.kernels.linear.packed_weight import packed
+from services.common.kernels.linear.packed_weight import Codes, packed
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import Checkpoint, is_finite
@@ -104,8 +104,8 @@ class WidenedCheckpoint:
         prefix = name.removesuffix(_WEIGHT)
         if prefix in self._packed and isinstance(self.format, CodedFormat) and len(shape) == 2:
             found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
-            if found is not None and is_finite(found[1]) and bool((found[0].view(torch.uint8) & 127 < 127).all()):
-                weight = packed(*found, dtype)
+            if found is not None and _are_numbers(found):
+                weight = packed(found, dtype)
                 if weight is not None:
                     return weight
         return self.read(name, shape, dtype)
@@ -135,3 +135,9 @@ class WidenedCheckpoint:
         """Biases that nothing asks for and that are all zeros: some writers of GPTQ gave every weight one."""
         biases = {f"{prefix}{_BIAS}" for prefix in prefixes} & self._source.names
         return {name for name in biases - asked if self._source.holds_zeros(name)}
+
+
+def _are_numbers(codes: Codes) -> bool:
+    """Whether no code and no scale is NaN or infinity."""
+    eight = codes.zero_FG is None
+    return is_finite(codes.scale_FG) and not (eight and bool((codes.codes_FD.view(torch.uint8) & 127 == 127).any()))

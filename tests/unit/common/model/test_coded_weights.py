@@ -14,14 +14,25 @@ from services.common.model import ModelError, Target
 from services.common.model import load_target as load_any
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.files.kept import Codes
+from services.common.model.files.kept import CodedWeights
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import Attention
 from services.common.model.weights.weights import LayerWeights, read_layer
-from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
+from tests.support.packed_checkpoints import LAYOUTS, awq, ct_packed, gptq, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 SHAPE = TinyShape(hidden=128, inner=256, layers=1, heads=4, kv_heads=2, head_dim=32, taps=(0,))
+
+FOUR_SHAPE = replace(SHAPE, hidden=256, heads=8, kv_heads=4)
+FOUR_BITS = {
+    "awq": awq(128),
+    "awq-bf16": awq(128, torch.bfloat16),
+    "gptq": gptq(4, 128, sym=True),
+    "gptq-asymmetric": gptq(4, 128, sym=False),
+    "ct": ct_packed(4, 128),
+    "ct-asymmetric": ct_packed(4, 128, symmetric=False),
+}
+"""Groups of 128 inputs, as files of large models have."""
 
 
 def made(folder: Path, layout: str, family: str = "qwen3", shape: TinyShape = SHAPE) -> Path:
@@ -37,7 +48,7 @@ def codes_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def load_target(folder: Path, **options: Any) -> Target:
-    return load_any(folder, codes=True, **options)
+    return load_any(folder, codes=(8, 4), **options)
 
 
 def weights_of(target: Any) -> dict[str, Tensor]:
@@ -56,6 +67,18 @@ def test_a_model_of_codes_has_the_numbers_of_the_widened_one(layout: str, tmp_pa
     assert coded.products == wide.products
 
 
+@pytest.mark.parametrize("name", FOUR_BITS)
+def test_a_model_of_four_bits_has_the_numbers_of_the_widened_one(name: str, tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path, 3, FOUR_SHAPE, family="qwen3", std=0.1, dtype=torch.bfloat16).target
+    pack_checkpoint(folder, tmp_path / "twin", FOUR_BITS[name])
+    coded, wide = load_target(folder), load_target(tmp_path / "twin")
+    ours, theirs = weights_of(coded), weights_of(wide)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    numbers = 512 * 256 + 256 * 256 + 3 * 256 * 256
+    assert wide.weight_bytes - coded.weight_bytes == 4 * numbers - numbers // 2 - 4 * numbers // 128
+    assert load_any(folder, codes=(8,)).widened_bytes == 0, "codes of eight bits alone were asked for"
+
+
 def test_queries_keys_and_values_are_joined_as_codes_and_turned_with_their_scales(tmp_path: Path) -> None:
     """Heads turn in part: lines of a head are put in another order, and each takes its scale with it."""
     folder = made(tmp_path, "ct-fp8-lines", shape=replace(SHAPE, kv_heads=4))
@@ -65,7 +88,7 @@ def test_queries_keys_and_values_are_joined_as_codes_and_turned_with_their_scale
     mixer = spec.layers[0].mixer
     assert isinstance(mixer, Attention)
     record = replace(spec.layers[0], mixer=replace(mixer, rope=replace(mixer.rope, turning=16)))
-    coded, wide = (read(record, source) for source in (Codes(checkpoint), checkpoint))
+    coded, wide = (read(record, source) for source in (CodedWeights(checkpoint), checkpoint))
     for one, other in zip(products(coded), products(wide), strict=True):
         assert isinstance(one, PackedWeight) and torch.equal(one.widened(), other)
 
@@ -79,7 +102,7 @@ def products(layer: LayerWeights) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("layout", "family"), [("fp8-f16", "qwen3"), ("ct-int4", "qwen3"), ("fp8-bf16", "qwen3_5"), ("ct-mxfp8", "qwen3")]
+    ("layout", "family"), [("fp8-f16", "qwen3"), ("ct-int4", "qwen3"), ("gptq-ordered", "qwen3"), ("fp8-bf16", "qwen3_5"), ("ct-mxfp8", "qwen3")]
 )
 def test_what_kernels_do_not_take_is_widened(layout: str, family: str, tmp_path: Path) -> None:
     shape = replace(SHAPE, layers=4, taps=(0, 1)) if family == "qwen3_5" else SHAPE

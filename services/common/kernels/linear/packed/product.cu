@@ -1,4 +1,4 @@
-// x[rows, depth] @ weight[lines, depth]^T of bfloat16 rows and a weight in eight bits with scales, and what follows.
+// x[rows, depth] @ weight[lines, depth]^T of bfloat16 rows and a weight of codes with scales, and what follows.
 //
 // Codes become bfloat16 numbers in registers, which are multiplied as those of any weight are: every sum is one fp32 accumulator in
 // order of depth, sixteen inputs an instruction. So a row has the bits of the other products by the widened weight. A warp has
@@ -35,7 +35,7 @@ struct Kept {
 };
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
-    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* scales,
+    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned* scales,
             unsigned short* out, unsigned short* scaled, const unsigned short* stream, const unsigned short* norm,
             const long long* squares, unsigned long long* added, int rows, int outputs, int depth, int groups, int row_scales,
             int shift, float inverse_depth, float eps, float offset) {

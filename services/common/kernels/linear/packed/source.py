@@ -11,7 +11,8 @@ def source_of(tiling: PackedTiling) -> Source:
     """Return what a compiler is given."""
     build = defined(
         x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
-        ctas=tiling.ctas, fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
+        ctas=tiling.ctas, bits=tiling.bits, fine=int(tiling.fine), short=int(tiling.short), wide=1,
+        kind=int(tiling.kind),
     )  # fmt: skip
     return Source("linear/packed/product.cu", build)
 

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 from services.common.kernels.linear.cuda import Kind
 
-SUB = 128
-"""Inputs of a swizzled row of codes: stages are multiples of it deep, and a weight's scales are of so many."""
+GROUP = 128
+"""Inputs that share a scale of a line where it has more than one."""
 ROWS = (16, 32, 64)
 """Rows that a kernel is built for; those behind the last count for nothing."""
 EIGHT = 8
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
-_SUB_BYTES, _X_SUB_BYTES, _SCALE_BYTES = 128, 256, 4
+_SUB_BYTES, _X_BYTES, _SCALE_BYTES = 128, 2, 4
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
 _ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES = 1024, 16, 224 * 1024
 _LEAST_STAGES, _MOST_STAGES = 6, 24
@@ -18,7 +18,7 @@ _LEAST_STAGES, _MOST_STAGES = 6, 24
 
 
 class PackedTiling(NamedTuple):
-    """Rows, lines of a CTA and of one of its warps, 128s of depth in a stage, stages, and what follows.
+    """Rows, lines of a CTA and of one of its warps, swizzled rows of codes in a stage, stages, and what follows.
 
     A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
     `fine` where lines have their own, and `short` where they are numbers of bfloat16. None of it changes a bit.
@@ -34,6 +34,12 @@ class PackedTiling(NamedTuple):
     fine: bool
     short: bool
     kind: Kind
+    bits: int = 8
+
+    @property
+    def depth(self) -> int:
+        """Inputs of a swizzled row of codes."""
+        return _SUB_BYTES * 8 // self.bits
 
     @property
     def band(self) -> int:
@@ -53,7 +59,7 @@ class PackedTiling(NamedTuple):
     @property
     def stage_bytes(self) -> int:
         """Of rows and codes."""
-        return self.subs * (self.rows * _X_SUB_BYTES + self.lines * _SUB_BYTES)
+        return self.subs * (self.rows * self.depth * _X_BYTES + self.lines * _SUB_BYTES)
 
     @property
     def shared_bytes(self) -> int:
@@ -71,12 +77,12 @@ class PackedTiling(NamedTuple):
 
 
 def packed_cut(
-    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool
+    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool, bits: int = 8
 ) -> PackedTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or rows are too many."""
     rows = next((most for most in ROWS if most >= rows), 0)
     step = 2 * EIGHT if kind == Kind.GATED else EIGHT
-    if not rows or depth % SUB or lines % step or groups not in (1, depth // SUB) or kind not in _KINDS:
+    if not rows or depth % (_SUB_BYTES * 8 // bits) or lines % step or kind not in _KINDS:
         return None
     waves = -(-lines // (_PROCESSORS * _MOST_LINES))
     # Of many waves a CTA has as many lines as of two.
@@ -84,8 +90,8 @@ def packed_cut(
     band = min(-(-lines // (_PROCESSORS * waves * step)) * step, _MOST_LINES)
     # Two eights of a warp take each of their rows from shared memory once.
     warp = step if band % (2 * EIGHT) or band <= _FEW_LINES else 2 * EIGHT
-    cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind)
-    steps, room = depth // SUB, _SHARED_BYTES // ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
+    cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind, bits)
+    steps, room = depth // cut.depth, _SHARED_BYTES // ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
     most = max(1, room // (cut.stage_bytes + _STAGE_BARRIERS) // _LEAST_STAGES)
     subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= most)
     cut = cut._replace(subs=subs)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
     SCALES,
@@ -18,7 +19,7 @@ from services.common.model.files.weight_format import (
     one_of,
     whole,
 )
-from services.common.model.files.widen import scaled
+from services.common.model.files.widen import scaled, scales_of_lines
 
 METHOD = "awq"
 KINDS = (
@@ -75,6 +76,19 @@ class Awq:
         codes_FD, zeros_FG = (_outputs_first(parts[name]) for name in ("qweight", "qzeros"))
         scale_FG = parts["scales"].float().t()
         return scaled(codes_FD, scale_FG, (1, self._size(depth)), zeros_FG)
+
+    @property
+    def code_bits(self) -> int:
+        """As that of `CodedFormat`."""
+        return _BITS
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
+        """As that of `CodedFormat`."""
+        scale_FG = scales_of_lines(parts["scales"].float().t(), (1, self._size(shape[1])), shape)
+        if scale_FG is None:
+            return None
+        codes_FD, zeros_FG = (_outputs_first(parts[name]) for name in ("qweight", "qzeros"))
+        return Codes(codes_FD, scale_FG, zeros_FG)
 
     def _size(self, depth: int) -> int:
         return depth if self.group < 0 else self.group

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
     EXPONENTS,
@@ -68,7 +69,8 @@ _WIDTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 """Bits of a number, by format and type."""
 _LAYOUTS = tuple(dict.fromkeys(layout for layout, _ in _WIDTHS))
 _FP4 = (_NVFP4, _MXFP4)
-_CODED = ("float-quantized", "naive-quantized")
+_CODED = (("float-quantized", 8, False), ("naive-quantized", 8, False), (_PACKED, 4, True))
+"""Layouts whose codes kernels widen: bits, and whether they are integers."""
 _BY_LINE = ((1, 0), (0, 0))
 """Blocks of lines, or of all: each line has one scale."""
 _GROUPS = {_NVFP4: 16, _MXFP4: 32, _MXFP8: 32}
@@ -172,22 +174,34 @@ class Group:
             return None
         return parts["weight"], scales_of(parts["weight_scale"]).flatten().expand(shape[0]).contiguous()
 
-    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    @property
+    def code_bits(self) -> int:
         """As that of `CodedFormat`."""
-        if self.layout not in _CODED or self.integers:
+        return self.bits if (self.layout, self.bits, self.integers) in _CODED and not self.ordered else 0
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
+        """As that of `CodedFormat`."""
+        if not self.code_bits:
             return None
         scale_RC = scales_of(parts["weight_scale"]).view(self._grid(prefix, shape))
         scale_FG = scales_of_lines(scale_RC, self._sizes(shape), shape)
-        return None if scale_FG is None else (parts["weight"], scale_FG)
+        if scale_FG is None or not self.integers:
+            return None if scale_FG is None else Codes(parts["weight"], scale_FG)
+        codes_FD, zero_RC = self._unpacked(prefix, shape, parts)
+        return Codes(codes_FD, scale_FG, zero_RC.expand(scale_FG.shape))
 
     def _widened_integers(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
+        grid, (codes_FD, zero_RC) = self._grid(prefix, shape), self._unpacked(prefix, shape, parts)
+        order_D = self._order(prefix, grid[1], parts.get("weight_g_idx"))
+        return scaled(codes_FD, scales_of(parts["weight_scale"]).view(grid), self._sizes(shape), zero_RC, order_D)
+
+    def _unpacked(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return codes and zero points."""
         grid, told, zero = self._grid(prefix, shape), parts.get("weight_shape"), parts.get("weight_zero_point")
         if told is not None and tuple(told.tolist()) != shape:
             raise FormatError(f"{prefix}.weight_shape: says {told.tolist()}, expected {list(shape)}")
         codes_FD = unpacked(parts["weight_packed"], self.bits, shape[1])
-        zero_RC = self._middle(grid) if zero is None else unpacked(zero.t(), self.bits, grid[0]).t()
-        order_D = self._order(prefix, grid[1], parts.get("weight_g_idx"))
-        return scaled(codes_FD, scales_of(parts["weight_scale"]).view(grid), self._sizes(shape), zero_RC, order_D)
+        return codes_FD, self._middle(grid) if zero is None else unpacked(zero.t(), self.bits, grid[0]).t()
 
     def _middle(self, grid: Shape) -> Tensor:
         return torch.full(grid, 1 << (self.bits - 1), dtype=torch.uint8)
@@ -231,7 +245,12 @@ class CompressedTensors:
         """By the module's group."""
         return self._group(prefix).whole(shape, parts)
 
-    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    @property
+    def code_bits(self) -> int:
+        """Those of the first group that has any."""
+        return next((group.code_bits for group in self.groups if group.code_bits), 0)
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
         """By the module's group."""
         return self._group(prefix).codes(prefix, shape, parts)
 

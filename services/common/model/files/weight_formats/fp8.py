@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
     EXPONENTS,
@@ -74,10 +75,15 @@ class Fp8:
         """Each code times its block's scale."""
         return scaled(parts["weight"], self._grid(shape, parts), self._sizes(shape))
 
-    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    @property
+    def code_bits(self) -> int:
+        """As that of `CodedFormat`."""
+        return 8
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
         """As that of `CodedFormat`."""
         scale_FG = scales_of_lines(self._grid(shape, parts), self._sizes(shape), shape)
-        return None if scale_FG is None else (parts["weight"], scale_FG)
+        return None if scale_FG is None else Codes(parts["weight"], scale_FG)
 
     def _sizes(self, shape: Shape) -> tuple[int, int]:
         return self.block or (shape[0], shape[1])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
     SCALES,
@@ -18,7 +19,7 @@ from services.common.model.files.weight_format import (
     one_of,
     whole,
 )
-from services.common.model.files.widen import scaled, unpacked
+from services.common.model.files.widen import scaled, scales_of_lines, unpacked
 
 METHOD = "gptq"
 KINDS = (
@@ -30,6 +31,7 @@ KINDS = (
     ),
 )
 BESIDE = Beside("quantize_config.json")
+_FOUR = 4
 _INTS = frozenset({torch.int32})
 _REMEDY = "take a file whose checkpoint_format is gptq or gptq_v2"
 _MAKING = frozenset({
@@ -83,15 +85,36 @@ class Gptq:
 
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """(code - zero) * scale."""
-        outputs, depth = shape
-        codes_FD = unpacked(parts["qweight"].t(), self.bits, depth)
-        scale_FG = parts["scales"].float().t()
-        if self.symmetric:
-            zeros_FG = torch.full(scale_FG.shape, 1 << (self.bits - 1), dtype=torch.int16)
-        else:
-            zeros_FG = unpacked(parts["qzeros"], self.bits, outputs).t().to(torch.int16) + self.added
+        depth = shape[1]
+        codes_FD, scale_FG, zeros_FG = self._unpacked(shape, parts)
         group_D = self._groups(prefix, depth, parts.get("g_idx"))
         return scaled(codes_FD, scale_FG, (1, self._size(depth)), zeros_FG, group_D)
+
+    @property
+    def code_bits(self) -> int:
+        """As that of `CodedFormat`."""
+        return _FOUR if self.bits == _FOUR and not self.act_order else 0
+
+    def codes(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Codes | None:
+        """As that of `CodedFormat`: of four bits, with columns in order."""
+        if self.bits != _FOUR or self._out_of_order(prefix, shape[1], parts.get("g_idx")):
+            return None
+        codes_FD, scale_FG, zeros_FG = self._unpacked(shape, parts)
+        found_FG = scales_of_lines(scale_FG, (1, self._size(shape[1])), shape)
+        return None if found_FG is None else Codes(codes_FD, found_FG, zeros_FG)
+
+    def _unpacked(self, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return codes, scales and zero points."""
+        outputs, depth = shape
+        codes_FD, scale_FG = unpacked(parts["qweight"].t(), self.bits, depth), parts["scales"].float().t()
+        if self.symmetric:
+            return codes_FD, scale_FG, torch.full(scale_FG.shape, 1 << (self.bits - 1), dtype=torch.int16)
+        return codes_FD, scale_FG, unpacked(parts["qzeros"], self.bits, outputs).t().to(torch.int16) + self.added
+
+    def _out_of_order(self, prefix: str, depth: int, given_D: Tensor | None) -> bool:
+        """Whether columns are in any group."""
+        plain_D = torch.arange(depth, dtype=torch.int32) // self._size(depth)
+        return not torch.equal(self._groups(prefix, depth, given_D).int(), plain_D)
 
     def _groups(self, prefix: str, depth: int, given_D: Tensor | None) -> Tensor:
         """Return the group of each column."""
