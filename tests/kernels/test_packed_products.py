@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import quantised
 from services.common.kernels.linear.packed.source import source_of
-from services.common.kernels.linear.packed.tiling import ROWS, PackedTiling, packed_cut
+from services.common.kernels.linear.packed.tiling import LEFT_ROWS, ROWS, PackedTiling, left_cut, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
@@ -133,6 +134,28 @@ def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
         assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 1024
 
 
+@pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
+@pytest.mark.parametrize("rows", [1, 16, 17, 64, 128])
+@pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
+def test_a_cut_whose_weight_is_the_left_operand_fits_and_covers_it(
+    lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
+) -> None:
+    if depth % (1024 // bits):
+        return  # half a swizzled row
+    for groups in (1, depth // 128):
+        cut = left_cut(lines, depth, rows, kind, groups, fine, True, bits)
+        if cut is None:
+            assert rows > 32 and fine, "scales of each line leave no room for two stages of many rows"
+            continue
+        assert cut.rows == next(most for most in LEFT_ROWS if most >= rows) and cut.row_box % 8 == 0
+        room = cut.shared_bytes + cut.squares_bytes
+        assert room <= SHARED_BYTES and cut.ctas * (room + CTA_BYTES) <= PROCESSOR_BYTES
+        (ctas, _), steps = cut.grid(lines), depth // cut.depth
+        assert ctas % cut.cluster == 0 and (ctas - cut.cluster) * cut.lines < lines <= ctas * cut.lines
+        assert cut.lines % (8 * (1 + (kind == Kind.GATED))) == 0 and cut.lines <= cut.warps * 16 < cut.lines + 64
+        assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 416
+
+
 def test_other_products_have_no_cut() -> None:
     refused: list[PackedTiling | None] = [
         packed_cut(6144, 4096, 65, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
@@ -142,16 +165,20 @@ def test_other_products_have_no_cut() -> None:
     assert refused == [None] * 6
 
 
-def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
+@pytest.mark.parametrize(("cut_of", "built"), [(packed_cut, ROWS), (left_cut, LEFT_ROWS)])
+def test_what_is_cut_compiles_without_spilling(
+    cut_of: Callable[..., PackedTiling | None], built: tuple[int, ...], full: bool
+) -> None:
     wanted = [
         (shape, rows, *scales)
-        for shape in SHAPES[:-1] for rows in ROWS
+        for shape in SHAPES[:-1] for rows in built
         for scales in ((False, True, 8), (True, False, 8), (True, True, 8), (True, False, 4), (True, True, 4))
     ]  # fmt: skip
-    for (outputs, depth, kind), rows, fine, short, bits in wanted if full else wanted[1::23]:
-        cut = packed_cut(outputs, depth, rows, kind, depth // 128, fine, short, bits)
+    for (outputs, depth, kind), rows, fine, short, bits in wanted if full else wanted[1::37]:
+        cut = cut_of(outputs, depth, rows, kind, depth // 128, fine, short, bits)
         if cut is None:
             continue
         source = source_of(cut)
         said = nvrtc.report(source.text, "product", source.headers())
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{cut}: {said}"
+        assert "serialized" not in said, "products wait for one another"

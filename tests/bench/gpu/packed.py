@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gated
 from services.common.kernels.linear.cublas import keep_order
+from services.common.kernels.linear.packed import launch
+from services.common.kernels.linear.packed.tiling import left_cut, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8.candidates import EPS, Product, products
@@ -35,11 +38,15 @@ from tests.support.tiny_checkpoints import TinyShape
 
 Row = dict[str, Any]
 ROWS = (1, 2, 8, 16, 17, 32, 33, 64, 65, 128, 256, 512, 1024, 4096)
-TIMED = (1, 16, 32, 64, 128)
+TIMED = (1, 16, 64, 128)
 BEHIND, CONTEXT = 70, 512
 BANDWIDTH = 4.3e12
 """Bytes a second that can be hoped for."""
 CACHE_BYTES, MOST_COPIES = 128 << 20, 8
+KINDS = ("blocks", "floats", "four", "four-f16")
+"""FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16."""
+ENTRANTS = {1: (1,), 16: (0, 1, 2, 4), 64: (0, 2, 4), 128: (2, 4)}
+"""By rows: CTAs that load rows for one another, or 0 for the kernel by `mma.sync`."""
 FORMATS: dict[str, dict[str, Any]] = {
     "bf16": {},
     "fp8": {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
@@ -58,7 +65,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
     chosen = parser.parse_args()
     shapes, device = (
-        ([replace(TINY, hidden=128, inner=256, heads=4, kv_heads=4, head_dim=32)], "cpu")
+        ([replace(TINY, hidden=256, inner=512, heads=8, kv_heads=8, head_dim=32)], "cpu")
         if chosen.tiny
         else ([SHAPES[name] for name in chosen.shapes], "cuda")
     )
@@ -81,7 +88,7 @@ def main() -> int:
 def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:
     rows = []
     if "products" in parts:
-        rows += [compared(subject, kind, device) for kind in ("blocks", "floats", "four")]
+        rows += [compared(subject, kind, device) for kind in KINDS]
     if "times" in parts and device == "cuda":
         rows += list(times(subject))
     for row in rows:
@@ -90,7 +97,7 @@ def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:
 
 
 def compared(subject: Product, kind: str, device: str) -> Row:
-    """Compare a product by codes with that by their numbers; scales are of blocks, or of float32 for each line."""
+    """Compare a product by codes with that by their numbers, of one of `KINDS`."""
     begin, dtype = time.perf_counter(), torch.float32 if device == "cpu" else torch.bfloat16
     random = partial(_random, device=device, dtype=dtype)
     weight = _packed(random(subject.outputs, subject.depth, 1), kind)
@@ -109,8 +116,9 @@ def compared(subject: Product, kind: str, device: str) -> Row:
 
 
 def _packed(numbers_FD: Tensor, kind: str) -> PackedWeight:
-    if kind == "four":
-        weight = rounded_to_four(numbers_FD, symmetric=False)
+    if kind.startswith("four"):
+        half = torch.float16 if kind.endswith("f16") else torch.bfloat16
+        weight = rounded_to_four(numbers_FD, symmetric=False, kind=half)
     elif kind == "blocks" and len(numbers_FD) % 128 == 0:
         weight = rounded_to_eight(numbers_FD)
     else:
@@ -144,21 +152,21 @@ def times(subject: Product) -> Iterator[Row]:
     """Microseconds of a product with what follows it, by codes and by numbers, of weights that no cache holds."""
     random = partial(_random, device="cuda", dtype=torch.bfloat16)
     size = subject.outputs * subject.depth
-    eight: list[Weight] = []
-    four: list[Weight] = []
-    wide: list[Weight] = []
-    for copy in range(min(MOST_COPIES, 2 + CACHE_BYTES // size)):
-        numbers_FD = random(subject.outputs, subject.depth, copy)
-        weight = _packed(numbers_FD, "blocks")
-        eight.append(weight)
-        four.append(_packed(numbers_FD, "four"))
-        wide.append(weight.widened())
+    copies = range(min(MOST_COPIES, 2 + CACHE_BYTES // size))
+    numbers = [random(subject.outputs, subject.depth, copy) for copy in copies]
+    eight, four = ([_packed(one, kind) for one in numbers] for kind in ("blocks", "four-f16"))
     for count in TIMED:
         x_TD, stream_TF = random(count, subject.depth, 5), random(count, subject.outputs, 6)
-        steps = [[partial(_served, subject, x_TD, stream_TF, one) for one in kind] for kind in (eight, four, wide)]
-        found = [_micros(each) for each in steps]
-        yield {"product": subject.name, "rows": count, "fp8_us": found[0], "int4_us": found[1],
-               "bf16_us": found[2], "fp8_bytes_us": round(size / BANDWIDTH * 1e6, 1)}  # fmt: skip
+
+        def taken(weights: Sequence[Weight], x_TD: Tensor = x_TD, stream_TF: Tensor = stream_TF) -> float:
+            return _micros([partial(_served, subject, x_TD, stream_TF, one) for one in weights])
+
+        found = {"bf16_us": taken(numbers), "fp8_us": taken(eight), "int4_us": taken(four)}
+        for together in ENTRANTS[count]:
+            with patch.object(launch, "left_cut", partial(left_cut, cluster=together) if together else packed_cut):
+                found[f"fp8_by_{together}_us"] = taken(eight)
+        floors = {"fp8_bytes_us": round(size / BANDWIDTH * 1e6, 1), "int4_bytes_us": round(size / BANDWIDTH * 5e5, 1)}
+        yield {"product": subject.name, "rows": count, **found, **floors}
 
 
 def _served(subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight) -> object:

@@ -19,7 +19,8 @@ _MOST_SHARED = 128
 """Lines that are looked at for a common scale."""
 _LARGEST = 2.0**7
 """Scales of e4m3 are below it: kernels multiply them by 2^120."""
-_MOST_ZERO = 127
+_MOST_ZERO = 31
+"""Zero points are up to it: a code less one has five bits then."""
 _BLOCK = 128
 _MOST_E4M3 = 448.0
 _AT_ONCE = 2048
@@ -153,15 +154,17 @@ def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
     return packed(Codes(codes_FD, scale_FG), weight_FD.dtype)
 
 
-def rounded_to_four(weight_FD: Tensor, symmetric: bool = True) -> PackedWeight | None:
-    """Return a weight in four bits near to this one, with bfloat16 scales of 128 inputs; None as `packed`."""
+def rounded_to_four(
+    weight_FD: Tensor, symmetric: bool = True, kind: torch.dtype = torch.bfloat16
+) -> PackedWeight | None:
+    """Return a weight in four bits near to this one, with scales of 128 inputs in a type; None as `packed`."""
     outputs, depth = weight_FD.shape
     if depth % GROUP:
         return None
     groups = weight_FD.view(outputs, -1, GROUP).float()
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
     top = torch.maximum(low.abs(), high.abs())
-    scale = ((top / 7 if symmetric else (high - low) / 15).clamp(min=1e-20)).bfloat16().float()
+    scale = ((top / 7 if symmetric else (high - low) / 15).clamp(min=1e-6)).to(kind).float()
     zero = torch.full_like(low, 8) if symmetric else (-low / scale).round().clamp(0, 15)
     codes_FD = ((groups / scale).round() + zero).clamp(0, 15).to(torch.uint8).view(outputs, depth)
     return packed(Codes(codes_FD, scale[..., 0], zero[..., 0].to(torch.uint8)), weight_FD.dtype)

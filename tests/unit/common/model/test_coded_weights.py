@@ -102,7 +102,14 @@ def products(layer: LayerWeights) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("layout", "family"), [("fp8-f16", "qwen3"), ("ct-int4", "qwen3"), ("gptq-ordered", "qwen3"), ("fp8-bf16", "qwen3_5"), ("ct-mxfp8", "qwen3")]
+    ("layout", "family"),
+    [
+        ("fp8-f16", "qwen3"),
+        ("ct-int4", "qwen3"),
+        ("gptq-ordered", "qwen3"),
+        ("fp8-bf16", "qwen3_5"),
+        ("ct-mxfp8", "qwen3"),
+    ],
 )
 def test_what_kernels_do_not_take_is_widened(layout: str, family: str, tmp_path: Path) -> None:
     shape = replace(SHAPE, layers=4, taps=(0, 1)) if family == "qwen3_5" else SHAPE

@@ -11,26 +11,34 @@ struct Int4 {
   // A scale's upper half is its number, the lower one its zero point.
   static __device__ __forceinline__ unsigned prepared(unsigned scale) { return scale; }
 
-  unsigned scale, middle;
-  float large;
+  unsigned scale, rest, middle;
 
+  // A number of float16 is one of bfloat16 and a rest of three bits.
   __device__ __forceinline__ void open(unsigned kept) {
     scale = __byte_perm(kept, 0, 0x3232);
     middle = __byte_perm(kept, 0, 0x1010) | 0x43004300u;
-    if constexpr (!SHORT)
-      asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, high;\n}" : "=f"(large) : "r"(kept));
+    if constexpr (!SHORT) {
+      float whole;
+      asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, high;\n}" : "=f"(whole) : "r"(kept));
+      scale = pair_of(whole, whole);
+      const float left = __fsub_rn(whole, low_of(scale));
+      rest = pair_of(left, left);
+    }
   }
 
   // Two codes, the lowest bits of half words. Behind the bits of 128 they are 128 + code, from which 128 + zero is taken exactly.
-  // One rounding follows: a code has five bits, so float32 holds its product with any scale.
+  // One rounding follows: a difference has five bits, so its product by the rest is exact, and a fused sum rounds once.
   __device__ __forceinline__ unsigned widened(unsigned codes) const {
     unsigned pair = (codes & 0x000F000Fu) | 0x43004300u;
     asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(middle));
     if constexpr (SHORT) {
       asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
-      return pair;
+    } else {
+      unsigned least;
+      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(least) : "r"(pair), "r"(rest));
+      asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(scale), "r"(least));
     }
-    return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
+    return pair;
   }
 
   // As that of `E4m3`; a word has the codes of two instructions, the first of them in the lower byte of half words.

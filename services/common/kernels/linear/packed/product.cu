@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
   unsigned* kept = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
   begin_ring<STAGES, 1>(ring, WARPS);
   if (warp == WARPS) {
-    const Loader loader{ring, &x_map, &weight_map, first, rows};
+    const Loader loader{ring, &x_map, &weight_map, first, 0};
     if (elected()) loader.run(steps);
     return;
   }

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from services.common.kernels.cuda import Source, defined
+from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.packed.tiling import PackedTiling
 
@@ -11,9 +11,11 @@ def source_of(tiling: PackedTiling) -> Source:
     """Return what a compiler is given."""
     build = defined(
         x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
-        ctas=tiling.ctas, bits=tiling.bits, fine=int(tiling.fine), short=int(tiling.short), wide=1,
+        ctas=tiling.ctas, warps=tiling.warps, cluster=max(tiling.cluster, 1), bits=tiling.bits, fine=int(tiling.fine), short=int(tiling.short), wide=1,
         kind=int(tiling.kind),
     )  # fmt: skip
+    if tiling.cluster:
+        return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
     return Source("linear/packed/product.cu", build)
 
 

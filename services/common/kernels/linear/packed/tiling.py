@@ -7,11 +7,13 @@ from services.common.kernels.linear.cuda import Kind
 GROUP = 128
 """Inputs that share a scale of a line where it has more than one."""
 ROWS = (16, 32, 64)
+LEFT_ROWS = (8, 16, 32, 64, 128)
 """Rows that a kernel is built for; those behind the last count for nothing."""
 EIGHT = 8
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
 _SUB_BYTES, _X_BYTES, _SCALE_BYTES = 128, 2, 4
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
+_TILE, _MOST_LEFT, _MOST_LEFT_OF_TWO = 64, 192, 128
 _ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES = 1024, 16, 224 * 1024
 _LEAST_STAGES, _MOST_STAGES = 6, 24
 """Fewer stages are not made larger: one is multiplied, and another one waits to be filled again."""
@@ -21,7 +23,8 @@ class PackedTiling(NamedTuple):
     """Rows, lines of a CTA and of one of its warps, swizzled rows of codes in a stage, stages, and what follows.
 
     A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
-    `fine` where lines have their own, and `short` where they are numbers of bfloat16. None of it changes a bit.
+    `fine` where lines have their own, and `short` where they are numbers of bfloat16. With a `cluster` the weight is the
+    left operand, by warpgroups, and so many CTAs load rows for one another. None of it changes a bit.
     """
 
     rows: int
@@ -35,6 +38,7 @@ class PackedTiling(NamedTuple):
     short: bool
     kind: Kind
     bits: int = 8
+    cluster: int = 0
 
     @property
     def depth(self) -> int:
@@ -43,13 +47,24 @@ class PackedTiling(NamedTuple):
 
     @property
     def band(self) -> int:
-        """Outputs of a warp."""
-        return self.warp // 2 if self.kind == Kind.GATED else self.warp
+        """Outputs of a warp, or of a CTA whose warps are in groups."""
+        lines = self.lines if self.cluster else self.warp
+        return lines // 2 if self.kind == Kind.GATED else lines
+
+    @property
+    def warps(self) -> int:
+        """Those that multiply: one for its lines, or four for each 64."""
+        return -(-self.lines // _TILE) * 4 if self.cluster else self.lines // self.warp
 
     @property
     def threads(self) -> int:
-        """A warp for its lines, and one that loads."""
-        return (self.lines // self.warp + 1) * 32
+        """Of the warps that multiply, and of one that loads."""
+        return (self.warps + 1) * 32
+
+    @property
+    def row_box(self) -> int:
+        """Rows that a CTA loads at a time."""
+        return self.rows // max(self.cluster, 1)
 
     @property
     def scale_bytes(self) -> int:
@@ -69,11 +84,12 @@ class PackedTiling(NamedTuple):
     @property
     def squares_bytes(self) -> int:
         """Of shared memory beside: squares of rows, by warp."""
-        return self.lines // self.warp * self.rows * 8 if self.kind == Kind.ADDED else 0
+        return self.warps * self.rows * 8 if self.kind == Kind.ADDED else 0
 
     def grid(self, lines: int) -> tuple[int, int]:
         """Return the CTAs of a weight."""
-        return -(-lines // self.lines), 1
+        ctas, together = -(-lines // self.lines), max(self.cluster, 1)
+        return -(-ctas // together) * together, 1
 
 
 def packed_cut(
@@ -90,8 +106,29 @@ def packed_cut(
     band = min(-(-lines // (_PROCESSORS * waves * step)) * step, _MOST_LINES)
     # Two eights of a warp take each of their rows from shared memory once.
     warp = step if band % (2 * EIGHT) or band <= _FEW_LINES else 2 * EIGHT
-    cut = PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind, bits)
-    steps, room = depth // cut.depth, _SHARED_BYTES // ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
+    return _staged(PackedTiling(rows, band, warp, 1, 1, ctas, groups, fine, short, kind, bits), depth)
+
+
+def left_cut(
+    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool, bits: int = 8,
+    cluster: int | None = None,
+) -> PackedTiling | None:  # fmt: skip
+    """Return the cut of a weight that is the left operand; None where it does not fit, or rows are too many."""
+    rows = next((most for most in LEFT_ROWS if most >= rows), 0)
+    step = 2 * EIGHT if kind == Kind.GATED else EIGHT
+    if not rows or depth % (_SUB_BYTES * 8 // bits) or lines % step or kind not in _KINDS:
+        return None
+    ctas = 1 if lines <= _PROCESSORS * _MOST_LEFT else 2
+    waves = -(-lines // (_PROCESSORS * (_MOST_LEFT if ctas == 1 else _MOST_LEFT_OF_TWO)))
+    band = -(-lines // (_PROCESSORS * waves * step)) * step
+    together = cluster or next(most for least, most in _TOGETHER if rows >= least)
+    cut = PackedTiling(rows, band, 16, 1, 1, ctas, groups, fine, short, kind, bits, together)
+    return _staged(cut, depth)
+
+
+def _staged(cut: PackedTiling, depth: int) -> PackedTiling | None:
+    """Return the cut with a ring that fits; None if none does."""
+    steps, room = depth // cut.depth, _SHARED_BYTES // cut.ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
     most = max(1, room // (cut.stage_bytes + _STAGE_BARRIERS) // _LEAST_STAGES)
     subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= most)
     cut = cut._replace(subs=subs)
@@ -102,3 +139,5 @@ def packed_cut(
 _KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
 _FEW_LINES = 48
 """Of a CTA whose warps have eight each: fewer warps would wait for their own sums."""
+_TOGETHER = ((64, 4), (32, 2), (0, 1))
+"""Rows from which on so many CTAs load them for one another: each of them would take in all rows."""
