@@ -96,7 +96,7 @@ class TargetSettings:
     """Core that the engine's thread stays on; -1 leaves it to the system."""
     fp8_products: bool = False
     """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded.
-    Off, because its last mend has not run on a GPU."""
+    Off, because its kernel of today has not run on a GPU."""
     int4_products: bool = False
     """The same of files in four bits whose groups have 128 inputs. Off, because its kernels have not run on a GPU."""
     compile_threads: int = 1

@@ -15,7 +15,7 @@ from services.common.kernels.accept import choose, greedy, logprob, passes, scor
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
-from services.common.kernels.linear import ends, int8_rows
+from services.common.kernels.linear import ends, int8_rows, packed_widen
 from services.common.kernels.linear import program as linear
 from services.common.kernels.mailbox import kernel as publish_slots
 from services.common.kernels.mailbox import kernel as read_mailbox
@@ -237,6 +237,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             (16, 16, True, 0, False, True),
             (64, 64, False, 1, True, False),
         )
+    ),
+    *(
+        (
+            packed_widen._widen_kernel,
+            {"BITS": bits, "SHORT": short, "LINES": 64, "PDL": True},
+            {"words_ptr": "*i32", "scales_ptr": kind, "wide_ptr": "*bf16"},
+        )
+        for bits, short, kind in ((4, False, "*i32"), (4, True, "*i32"), (8, True, "*fp32"))
     ),
     (int8_rows._quantise_kernel, {"DEPTH_PAD": 4096, "PDL": True}, {"rows_ptr": "*bf16", "whole_ptr": "*i8"}),
     *DELTA_CASES,

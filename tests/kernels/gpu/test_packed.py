@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -44,7 +46,9 @@ def weight_of(kind: str, lines: int = 256, depth: int = 256) -> PackedWeight:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_is_widened_to_the_numbers_that_it_means(kind: str) -> None:
     weight = weight_of(kind)
-    assert torch.equal(widened(weight), weight.widened())
+    for dtype in {DTYPE, torch.bfloat16}:
+        typed = replace(weight, dtype=dtype)
+        assert torch.equal(widened(typed), typed.widened())
 
 
 def everything(x_TD: Tensor, stream_TF: Tensor, weight: PackedWeight | Tensor) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Products by packed weights on the GPU, with the bits of those by the widened weight.
 
-On an H100 or H200 kernels in CUDA C++ (`packed/`) serve up to 64 rows. More are multiplied by the weight widened into
+On an H100 or H200 kernels in CUDA C++ (`packed/`) serve up to 128 rows. More are multiplied by the weight widened into
 memory: that costs three bytes a number, beside what the product itself takes.
 """
 

@@ -11,7 +11,7 @@ from services.common.kernels.linear.packed_weight import GROUP, PackedWeight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 _GROUP = tl.constexpr(GROUP)
-_LINES, _WARPS = 32, 4
+_LINES, _WARPS = 64, 4
 
 
 def widened(weight: PackedWeight) -> Tensor:
@@ -20,43 +20,74 @@ def widened(weight: PackedWeight) -> Tensor:
     wide_FD = torch.empty((outputs, depth), dtype=weight.dtype, device=weight.device)
     groups, row_scales = weight.scale_GL.shape
     _widen_kernel[(depth // GROUP, triton.cdiv(outputs, _LINES))](
-        weight.codes_FB, weight.scale_GL, wide_FD, outputs, depth, row_scales if groups > 1 else 0, weight.shift,
-        BITS=weight.bits, SHORT=weight.short, LINES=_LINES, PDL=PDL, num_warps=_WARPS, **LAUNCH,
+        weight.codes_FB.view(torch.int32), weight.scale_GL, wide_FD, outputs, depth, row_scales if groups > 1 else 0,
+        weight.shift, BITS=weight.bits, SHORT=weight.short, LINES=_LINES, PDL=PDL, num_warps=_WARPS, **LAUNCH,
     )  # fmt: skip
     return wide_FD
 
 
 @triton.jit
 def _widen_kernel(
-    codes_ptr, scales_ptr, wide_ptr, outputs, depth, next_scales, shift,
+    words_ptr, scales_ptr, wide_ptr, outputs, depth, next_scales, shift,
     BITS: tl.constexpr, SHORT: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """Widen 128 inputs of some lines. A word of codes is pairs of neighbours, which are stored as such."""
     group, line = tl.program_id(0), tl.program_id(1) * LINES + tl.arange(0, LINES)
-    column, known = group * _GROUP + tl.arange(0, _GROUP), line < outputs
+    word, known = tl.arange(0, 4 * BITS), line < outputs
+    at, first = _place(word, group, BITS)
     scale = tl.load(scales_ptr + group * next_scales + (line >> shift), mask=known, other=0)[:, None]
-    at = line.to(tl.int64)[:, None] * (depth * BITS // 8) + _place(column, BITS)[None, :]
-    codes = tl.load(codes_ptr + at, mask=known[:, None], other=0)
-    if BITS == 8:
-        number = codes.to(tl.float8e4nv, bitcast=True).to(tl.float32) * scale
-    else:
-        code = (codes.to(tl.int32) >> (column % 16 // 8 * 4)[None, :]) & 15
-        number = (code - (scale & 0xFFFF)).to(tl.float32) * _upper(scale, SHORT)
+    line = line.to(tl.int64)[:, None]
+    codes = tl.load(words_ptr + line * (depth * BITS // 32) + at[None, :], mask=known[:, None], other=0)
     allow_next(PDL)
     await_previous(PDL)
-    wide = _to_bfloat16(number).to(wide_ptr.dtype.element_ty)
-    tl.store(wide_ptr + line.to(tl.int64)[:, None] * depth + column[None, :], wide, mask=known[:, None])
+    for piece in tl.static_range(8 // BITS):
+        for later in tl.static_range(2):
+            if BITS == 8:
+                even, odd = _eight(codes, scale, 1 - later), _eight(codes, scale, 3 - later)
+            else:
+                even = _four(codes, scale, piece * 8 + later * 4, SHORT)
+                odd = _four(codes, scale, piece * 8 + later * 4 + 16, SHORT)
+            place = line * depth + (group * _GROUP + first + piece * 16 + later * 8)[None, :]
+            _store_pair(wide_ptr, place, even, odd, known[:, None])
 
 
 @triton.jit
-def _place(column, BITS: tl.constexpr):
-    """Return the byte of a column's code: by lane, half, word and byte (`packed_weight`)."""
-    lane, odd, later = column % 8 // 2, column % 2, column % 16 // 8
+def _place(word, group, BITS: tl.constexpr):
+    """Return the place of each word of a group of 128 inputs in its line, and the first input that it has a code of.
+
+    In a swizzled row words lie by lane, half and instruction (`packed_weight`); of four bits a half is a group.
+    """
     if BITS == 8:
-        place = column // 128 * 128 + lane * 32 + column % 128 // 64 * 16 + column % 64 // 16 * 4 + odd * 2 + 1 - later
+        at, first = group * 32 + word, word // 4 % 2 * 64 + word % 4 * 16 + word // 8 * 2
     else:
-        sixteen = column % 128 // 16
-        place = column // 256 * 128 + lane * 32 + column % 256 // 128 * 16 + sixteen // 2 * 4 + odd * 2 + sixteen % 2
-    return place
+        at = group // 2 * 32 + word // 4 * 8 + group % 2 * 4 + word % 4
+        first = word % 4 * 32 + word // 4 * 2
+    return at, first
+
+
+@triton.jit
+def _eight(codes, scale, byte: tl.constexpr):
+    """Return the numbers of codes in a byte of words."""
+    code = (codes >> byte * 8 & 255).to(tl.uint8)
+    return code.to(tl.float8e4nv, bitcast=True).to(tl.float32) * scale
+
+
+@triton.jit
+def _four(codes, scale, bit: tl.constexpr, SHORT: tl.constexpr):
+    """Return the numbers of codes that begin at a bit of words."""
+    return ((codes >> bit & 15) - (scale & 0xFFFF)).to(tl.float32) * _upper(scale, SHORT)
+
+
+@triton.jit
+def _store_pair(wide_ptr, place, even, odd, known):
+    """Store two neighbours, rounded to bfloat16: at once where memory has such."""
+    even, odd = _to_bfloat16(even), _to_bfloat16(odd)
+    if wide_ptr.dtype.element_ty == tl.bfloat16:
+        low, high = even.to(tl.int32, bitcast=True) >> 16 & 0xFFFF, odd.to(tl.int32, bitcast=True) & -65536
+        tl.store(wide_ptr.to(tl.pointer_type(tl.int32)) + place // 2, low | high, mask=known)
+    else:
+        tl.store(wide_ptr + place, even.to(wide_ptr.dtype.element_ty), mask=known)
+        tl.store(wide_ptr + place + 1, odd.to(wide_ptr.dtype.element_ty), mask=known)
 
 
 @triton.jit

@@ -29,7 +29,7 @@ using Scale = Codes<BITS>::Of;
 
 constexpr int SUB_BYTES = 128, SUB = SUB_BYTES * 8 / BITS, X_DEPTH = 64;  // a swizzled row: bytes, inputs of codes, inputs of x
 constexpr int BOXES = SUB / X_DEPTH, PIECES = 8 / BITS, GROUPS = SUB / 128;  // of x; instructions of a word; scales of a line
-constexpr int OUTPUTS = TILE_LINES / HALVES;  // of a CTA
+constexpr int OUTPUTS = TILE_LINES / HALVES;                                 // of a CTA
 constexpr int X_BYTES = X_ROWS * SUB_BYTES, X_SUB = BOXES * X_BYTES, W_SUB = TILE_LINES * SUB_BYTES;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB);
 constexpr int GRAIN = FINE ? 1 : 8, GRAINS = TILE_LINES / GRAIN;  // lines of a scale, and scales of a CTA for 128 inputs

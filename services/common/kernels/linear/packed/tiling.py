@@ -23,8 +23,8 @@ class PackedTiling(NamedTuple):
     """Rows, lines of a CTA and of one of its warps, swizzled rows of codes in a stage, stages, and what follows.
 
     A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
-    `fine` where lines have their own, and `short` where they are numbers of bfloat16. With a `cluster` the weight is the
-    left operand, by warpgroups, and so many CTAs load rows for one another. None of it changes a bit.
+    `fine` where lines have their own, and `short` where they are numbers of bfloat16. With a `cluster` the weight is
+    the left operand, by warpgroups, and so many CTAs load rows for one another. None of it changes a bit.
     """
 
     rows: int
