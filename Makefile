@@ -171,7 +171,7 @@ train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)
 
 check: setup .venv-proto/.installed  ## formatting, lint, types, import contracts, wire contract, sizes, CUDA
-	@$(MAKE) --no-print-directory --keep-going check-format check-lint check-types check-imports check-sizes check-proto check-cuda
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target check-types check-cuda check-format check-lint check-imports check-sizes check-proto
 
 CUDA := $(shell find services -name "*.cu" -o -name "*.cuh")
 

@@ -87,11 +87,11 @@ async def serving() -> AsyncIterator[Served]:
                 await app.drain()
 
 
-async def test_answers_have_the_form_that_was_asked_for() -> None:
+async def test_answers_have_the_form_that_was_asked_for(full: bool) -> None:
     async with serving() as served:
-        await the_schemas(served)
+        await the_schemas(served, 10 if full else 4)
         await the_other_forms(served)
-        await required_calls(served)
+        await required_calls(served, 12 if full else 4)
         await forms_of_other_apis(served)
         await over_grpc(served)
         await what_is_refused(served)
@@ -101,7 +101,7 @@ async def test_answers_have_the_form_that_was_asked_for() -> None:
         assert "rules" in state.features
 
 
-async def the_schemas(served: Served) -> None:
+async def the_schemas(served: Served, count: int) -> None:
     """The same text with speculation and without, whole and streamed."""
     wanted = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     for temperature in (0, 0.8):
@@ -112,7 +112,7 @@ async def the_schemas(served: Served) -> None:
         events = [event async for event in streamed(served, response_format=wanted, temperature=temperature)]
         deltas = [choice["delta"] for event in events for choice in event["choices"]]
         assert said == "".join(delta.get("content", "") for delta in deltas)
-    for seed in range(10):
+    for seed in range(count):
         reply = await served.chat(structured_outputs={"json": schema(seed)}, temperature=1.0, max_tokens=200)
         assert reply.status == 200, reply.body
         (choice,) = reply.json["choices"]
@@ -141,7 +141,7 @@ async def the_other_forms(served: Served) -> None:
     jsonschema.validate(json.loads(reply.json["choices"][0]["text"]), PERSON)
 
 
-async def required_calls(served: Served) -> None:
+async def required_calls(served: Served, count: int) -> None:
     """A call is whole, its arguments follow their schema, and a broken one is pointed at."""
     nothing = {"type": "object", "maxProperties": 0}
     other: dict[str, Any] = {"type": "function", "function": {"name": 'odd "name"', "parameters": nothing}}
@@ -163,7 +163,7 @@ async def required_calls(served: Served) -> None:
         assert choice == "required" or call["function"]["name"] == "keep"
         schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
         jsonschema.validate(json.loads(call["function"]["arguments"]), schemas[call["function"]["name"]])
-    await calls_or_a_form(served, tools)
+    await calls_or_a_form(served, tools, count)
     broken = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "foo"}}}}}
     for fields, param in (
         ({"tools": [*tools, broken], "tool_choice": "required"}, "tools[2].function.parameters#/properties/a"),
@@ -196,12 +196,12 @@ async def forms_of_other_apis(served: Served) -> None:
     assert (second.status, second.error["param"]) == (400, "text.format.schema#/properties/a")
 
 
-async def calls_or_a_form(served: Served, tools: list[dict[str, Any]]) -> None:
+async def calls_or_a_form(served: Served, tools: list[dict[str, Any]], count: int) -> None:
     """Where calls may come and need not, the answer is calls or has its form; a required call leaves it no place."""
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
     unmaskable = {"type": "function", "function": {"name": "g", "parameters": {"not": {"type": "string"}}}}
     kinds = set()
-    for seed in range(12):
+    for seed in range(count):
         reply = await served.chat(
             tools=[*tools, unmaskable], response_format=form, temperature=1.5, seed=seed, max_tokens=300
         )
