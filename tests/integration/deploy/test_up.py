@@ -20,7 +20,7 @@ from paceline import Client, Options
 from services.common.model.families import FAMILIES
 from tests.support.tiny_checkpoints import write_tiny
 
-WAIT_S = 120.0
+WAIT_S, LOOK_S = 120.0, 0.02
 # A line on the terminal, seconds after it, and the signal that comes then.
 MOMENTS = [
     ("starting Ray", 2.0, signal.SIGTERM),
@@ -73,11 +73,11 @@ class Up:
         """Waits, and notes the sessions of the services that are started meanwhile."""
         end = time.monotonic() + WAIT_S
         while True:
-            self._sessions |= {pid for pid, parent, _ in living() if parent == self.process.pid}
+            self._sessions |= sessions_below(self.process.pid)
             if holds():
                 return
             assert time.monotonic() < end, self.lines
-            time.sleep(0.01)
+            time.sleep(LOOK_S)
 
     def says(self, text: str) -> bool:
         """A line holds the text."""
@@ -91,6 +91,18 @@ class Up:
     def left(self) -> list[int]:
         """Processes of every session that was started here."""
         return [pid for pid, _, session in living() if session in self._sessions]
+
+
+def sessions_below(pid: int) -> set[int]:
+    """The sessions that children of a process lead; the list of all processes takes too long for each look."""
+    assert Path(f"/proc/self/task/{os.getpid()}/children").exists(), "this kernel does not list children"
+    found: set[int] = set()
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found |= {int(child) for child in (thread / "children").read_text().split()}
+    except OSError:
+        pass  # it, or a thread of it, has ended
+    return found
 
 
 def living() -> Iterator[tuple[int, int, int]]:
