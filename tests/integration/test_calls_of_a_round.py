@@ -137,7 +137,7 @@ async def measured(calls: Calls) -> float:
 
 
 def test_a_steady_round_takes_few_calls(report_counts: Callable[[str, int], None]) -> None:
-    """The least of a few times: whoever waits on a busy machine looks once more, and no round takes fewer than it needs."""
+    """The least of a few counts: who waits on a busy machine looks again, and no count is below what a round needs."""
     calls, a_round = Calls(), float("inf")
     for _ in range(TIMES):
         if a_round > MOST_CALLS:

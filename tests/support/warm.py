@@ -22,9 +22,14 @@ from typing import IO, cast
 from deploy.stack import REPOSITORY, ServiceProcess
 
 PAIR = ("services.target.app", "services.drafter.app")
-MODULES = {"services.target": PAIR, "services.drafter": PAIR, "services.gateway": ("services.gateway.app",)}
+MODULES = {
+    "services.target": PAIR,
+    "tests.bench.gpu.pinned": PAIR,
+    "services.drafter": PAIR,
+    "services.gateway": ("services.gateway.app",),
+}
 """What is imported before a service is forked."""
-UNREAD = ("PACELINE_", "PYTEST_")
+UNREAD = ("PACELINE_", "PYTEST_", "BENCH_")
 """How variables begin that no library reads while it is imported."""
 THREADS = {"OMP_NUM_THREADS": "1"}
 WAIT_S = 120.0

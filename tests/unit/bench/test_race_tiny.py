@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.gpu import pair
 from tests.bench.gpu.race import __main__ as race
 from tests.bench.gpu.race import loop, plan, theirs
+from tests.support.warm import WarmProcess
 from tests.unit.bench.fake_vllm import write_fake_vllm
 from tests.unit.bench.test_race import KEYS
 
@@ -18,6 +20,7 @@ def test_a_tiny_race_runs_both_sides_and_saves_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_fake_vllm(tmp_path)
+    monkeypatch.setattr(pair, "ServiceProcess", WarmProcess)
     monkeypatch.setattr(plan, "CLOSED", (2,))
     for side in (loop, theirs):
         monkeypatch.setattr(side, "LEAD_S", 0.2)
