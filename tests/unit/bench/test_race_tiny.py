@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench.gpu import pair
 from tests.bench.gpu.race import __main__ as race
-from tests.bench.gpu.race import loop, plan, theirs
+from tests.bench.gpu.race import loop, ours, plan, theirs
 from tests.support.warm import WarmProcess
 from tests.unit.bench.fake_vllm import write_fake_vllm
 from tests.unit.bench.test_race import KEYS
@@ -22,6 +22,9 @@ def test_a_tiny_race_runs_both_sides_and_saves_every_row(
     write_fake_vllm(tmp_path)
     monkeypatch.setattr(pair, "ServiceProcess", WarmProcess)
     monkeypatch.setattr(plan, "CLOSED", (2,))
+    monkeypatch.setattr(plan, "_MOST_REPEATS", plan.REPEATS)
+    for side in (loop, ours):
+        monkeypatch.setattr(side, "PROMPT", 64)
     for side in (loop, theirs):
         monkeypatch.setattr(side, "LEAD_S", 0.2)
     group = ["--group", "2", "--drafts", "7", "--tiny", "--once", "--vllm", str(tmp_path), "--save", str(tmp_path)]
