@@ -47,7 +47,7 @@ def read(kind: Any, body: bytes) -> str:
 def test_no_body_becomes_many_objects(kind: Any, full: bool, report_counts: Callable[[str, int], None]) -> None:
     read(kind, b"{}")
     sizes = (MAX_CLIENT_MESSAGE_BYTES, 1 << 20) if full else (1 << 19,)
-    for name, body in chain.from_iterable(GiantBodies(kind, size, 1 if full else 4) for size in sizes):
+    for name, body in chain.from_iterable(GiantBodies(kind, size, 1 if full else 12) for size in sizes):
         forget_peak()
         before, began = peak_kib(), time.thread_time()
         refusal = read(kind, body)
