@@ -1,7 +1,8 @@
 """python -m tests.bench.nodes: rounds of trees against rounds of chains of as many rows, through running pairs.
 
 Prints one JSON line for each number of rows and each temperature. The pair is SmolLM2's where it is installed, else the
-embedded one. Both ways are up at once, and each prompt is answered by both, and once by plain decoding.
+embedded one. Both ways are up at once, and each prompt is answered by both, and once by plain decoding. With `--free`
+both choose their widths up to as many rows, one of chains and the other of chains and trees.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from tests.bench.load.pairs import Mode, Pairs
 from tests.bench.nodes_offline import Pair, read_pair
 
 ROWS, TEMPERATURES = (8, 16), (0.0, 0.8)
+WIDTHS = (1, 4, 8, 16)
 SIZES = {"embedded": (16, 96), SMOLLM2: (12, 64)}
 """Prompts of each pair, and the most tokens of an answer."""
 SECONDS = 480.0
@@ -54,22 +56,30 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=0, help="0: as many as the pair's share of ten minutes")
     parser.add_argument("--tokens", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--free", action="store_true")
     asked = parser.parse_args()
     prompts, tokens = SIZES[asked.pair]
     pair = read_pair(asked.pair, asked.prompts or prompts)
-    for line in measure(pair, asked.rows, asked.tokens or tokens, asked.seconds):
+    for line in measure(pair, asked.rows, asked.tokens or tokens, asked.seconds, asked.free):
         print(json.dumps(asdict(line)), flush=True)
     return 0
 
 
-def measure(pair: Pair, every: Sequence[int], tokens: int, seconds: float) -> Iterator[Line]:
+def ways_of(rows: int, free: bool) -> list[Mode]:
+    """Return how both targets are started."""
+    if free:
+        widths = ("--widths", ",".join(str(width) for width in WIDTHS if width <= rows))
+        return [Mode("chain", "chain", widths), Mode("nodes", "nodes", (*widths, "--nodes", "true"))]
+    fixed = ("--widths", f"1,{rows}", "--adaptive", "false")
+    # A chain is as long as the drafter's block at most.
+    chains = ("--widths", ",".join(map(str, range(1, rows + 1))), "--adaptive", "false")
+    return [Mode("chain", "chain", chains), Mode("nodes", "nodes", (*fixed, "--nodes", "true"))]
+
+
+def measure(pair: Pair, every: Sequence[int], tokens: int, seconds: float, free: bool = False) -> Iterator[Line]:
     """Yield a line for each number of rows and each temperature, within so many seconds but for the starts."""
     for rows in every:
-        fixed = ("--widths", f"1,{rows}", "--adaptive", "false")
-        # A chain is as long as the drafter's block at most.
-        chains = ("--widths", ",".join(map(str, range(1, rows + 1))), "--adaptive", "false")
-        ways = [Mode("chain", "chain", chains), Mode("nodes", "nodes", (*fixed, "--nodes", "true"))]
-        with Pairs(ways, 1, note, pair.target, pair.drafter) as pairs:
+        with Pairs(ways_of(rows, free), 1, note, pair.target, pair.drafter) as pairs:
             for temperature in TEMPERATURES:
                 note(f"{rows} rows at temperature {temperature}")
                 with Client(pairs.addresses["chain"]) as chain, Client(pairs.addresses["nodes"]) as nodes:

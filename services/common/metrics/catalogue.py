@@ -79,6 +79,10 @@ class TargetMetrics(ServiceMetrics):
     accepted_nodes = counter(
         "Draft tokens accepted from trees by row of the tree, the likeliest's being 1.", label="row"
     )
+    accepted_children = counter(
+        "Draft tokens accepted from trees by place among their parent's children, from 1 on.",
+        label="child",
+    )
     committed_tokens = counter("Tokens committed by rounds and prefills.")
     emitted_tokens = counter("Committed tokens that became part of an answer.")
     discarded_tokens = counter("Committed tokens that did not.", label="reason", values=DISCARDS)
@@ -102,7 +106,8 @@ class TargetMetrics(ServiceMetrics):
     expert_exchanges = counter("Times an expert of the GPU and one of its machine's memory have changed places.")
     requests = counter("Requests ended, by reason.", label="finish_reason", values=ENDS)
     rejects = counter("Requests refused, by reason.", label="reason", values=REJECTS)
-    rounds = counter("Rounds by width; 1 is plain.", label="width")
+    rounds = counter("Rounds by width, of chains and of trees; 1 is plain.", label="width")
+    tree_rounds = counter("Those of trees, by their nodes.", label="width")
     speculative_seconds = counter(
         "Time of speculative rounds that held no prefill, of buckets in which plain rounds were served."
     )

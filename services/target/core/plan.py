@@ -146,7 +146,8 @@ class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 
     `drafted` counts the valid drafts of the row, `accepted` those that matched. Of a tree `path` are the rows of these,
-    and `trunk` those of the path of first children, which is what a chain would have been.
+    and `children` their places among the children of their parents, the first being 1. `trunk` are the rows of the path
+    of first children, which is what a chain would have been.
     """
 
     slot: int
@@ -158,13 +159,14 @@ class Outcome(NamedTuple):
     logprobs: tuple[PositionLogprobs, ...] | None = None
     path: tuple[int, ...] = ()
     trunk: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
 
 
 class Progress(NamedTuple):
     """What one round brought one request; `position` is the output index of the first of `tokens`.
 
     `width` is 0 for the first token, which prefill chose and no row verified. Of a tree `path` are the rows of accepted
-    drafts.
+    drafts, and `children` their places among the children of their parents.
     """
 
     request: Request
@@ -176,6 +178,7 @@ class Progress(NamedTuple):
     width: int
     end: FinishReason | None
     path: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,24 +161,32 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             drafted=drafted[row],
             end=ENDS[ends[row]],
             logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
-            path=trees[row][0],
-            trunk=trees[row][1],
+            path=trees[row].path,
+            trunk=trees[row].trunk,
+            children=trees[row].children,
         )
         outcomes.append(outcome)
     return outcomes
 
 
-def _trees(
-    copies: _Copies, accepted: Sequence[int], drafted: Sequence[int]
-) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Of each row's tree the rows of accepted drafts and of its trunk; nothing of chains."""
+class _Told(NamedTuple):
+    """What a row's tree says, as in `Outcome`; nothing of a chain."""
+
+    path: tuple[int, ...] = ()
+    trunk: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
+
+
+def _trees(copies: _Copies, accepted: Sequence[int], drafted: Sequence[int]) -> Sequence[_Told]:
     if copies.path_BW is None or copies.parents_BK is None:
-        return [((), ())] * len(copies.rows)
-    paths, parents = copies.path_BW.tolist(), copies.parents_BK.tolist()
-    return [
-        (tuple(path[1 : right + 1]), tuple(trunk_of(follows[:known])))
-        for path, follows, right, known in zip(paths, parents, accepted, drafted, strict=False)
-    ]
+        return [_Told()] * len(copies.rows)
+    told = []
+    every = zip(copies.path_BW.tolist(), copies.parents_BK.tolist(), accepted, drafted, strict=False)
+    for rows, parents, right, known in every:
+        path = tuple(rows[1 : right + 1])
+        children = tuple(parents[:row].count(parents[row - 1]) for row in path)
+        told.append(_Told(path, tuple(trunk_of(parents[:known])), children))
+    return told
 
 
 class _Logprobs:

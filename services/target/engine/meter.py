@@ -42,6 +42,8 @@ class Meter:
         metrics = self._metrics
         metrics.rounds[entry.width].inc()
         metrics.adaptive_width.set(entry.width)
+        if entry.nodes:
+            metrics.tree_rounds[entry.width].inc()
         if entry.fallback:
             metrics.fallback_rounds[entry.fallback].inc()
         if entry.width > 1:
@@ -117,8 +119,9 @@ class Meter:
             further = len(accepted) - bisect_right(accepted, position)
             metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(further)
         for progress in commit.progress:
-            for row in progress.path:
+            for row, child in zip(progress.path, progress.children, strict=False):
                 metrics.accepted_nodes[row].inc()
+                metrics.accepted_children[child].inc()
 
     def _tokens(self) -> None:
         ledger, metrics = self._ledger, self._metrics

@@ -323,9 +323,8 @@ class Scheduler:
         if end is not None:
             self._end(request, end, now)
         logprobs = outcome.logprobs[:kept] if outcome.logprobs is not None else None
-        return Progress(
-            request, position, tokens, logprobs, accepted, outcome.drafted, width, end, outcome.path[:accepted]
-        )
+        tree = outcome.path[:accepted], outcome.children[:accepted]
+        return Progress(request, position, tokens, logprobs, accepted, outcome.drafted, width, end, *tree)
 
     def _end(self, request: Request, reason: FinishReason, now: float) -> None:
         del self._requests[request.uid]

@@ -49,6 +49,7 @@ EVERY = every_metric()
 BOUNDED = {
     "position",
     "row",
+    "child",
     "reason",
     "finish_reason",
     "width",
