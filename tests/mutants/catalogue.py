@@ -13,9 +13,9 @@ from tests.mutants.snapshots import SNAPSHOTS
 from tests.mutants.windows import SLIDING
 
 SPAN = "services.common.kernels.span_attention.span"
-ACCEPT = "services.common.kernels.accept"
+ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
-TAKE = "services.common.kernels.mailbox"
+TAKE = "services.common.kernels.mailbox.reference"
 NOISE = "services.common.device.noise"
 TARGET = "services.common.model.target"
 HOST = "services.common.model.cpu.cpu"
@@ -24,7 +24,7 @@ VERIFY = "services.target.device.verify"
 PREFILL = "services.target.device.prefill"
 RING = "services.target.device.noise_ring"
 RUNNER = "services.target.device.runner"
-PUBLISH = "services.common.kernels.mailbox"
+PUBLISH = "services.common.kernels.mailbox.reference"
 PUBLISHER = "services.target.device.publish"
 
 _LOSSLESS = "tests/unit/target/device/test_runner_lossless.py::"

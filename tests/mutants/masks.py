@@ -2,7 +2,7 @@
 
 from tests.mutants.mutation import Mutant
 
-ACCEPT = "services.common.kernels.accept"
+ACCEPT = "services.common.kernels.accept.reference"
 WALKER = "services.target.device.walker"
 _WALKER = "tests/unit/target/device/test_walker.py::"
 MIND = "services.target.device.mind"
@@ -63,7 +63,7 @@ MASKS = (
     ),
     Mutant(
         "a-row-whose-masks-come-too-late-is-not-left-out",
-        "services.common.kernels.wait_masks",
+        "services.common.kernels.wait_masks.reference",
         "np.where(late_B, pad_slot, slots_B)",
         "slots_B",
         f"{_AHEAD}test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round",

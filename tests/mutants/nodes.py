@@ -2,12 +2,12 @@
 
 from tests.mutants.mutation import Mutant
 
-ACCEPT = "services.common.kernels.accept"
+ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
-READ = "services.common.kernels.nodes"
+READ = "services.common.kernels.nodes.reference"
 VERIFY = "services.target.device.verify"
 WIDTH = "services.target.scheduling.width.node_acceptance"
-CHOICE = "services.common.kernels.choose_nodes"
+CHOICE = "services.common.kernels.choose_nodes.reference"
 _KERNELS = "tests/kernels/test_nodes.py::"
 _LOSSLESS = "tests/lossless/test_nodes.py::"
 SWEEP = f"{_LOSSLESS}test_trees_say_nothing_else_than_plain_decoding"

@@ -20,27 +20,22 @@ def on_kernel(tensor: Tensor) -> bool:
 
 
 class Operator(Generic[P, R]):
-    """A function in torch, which is the `reference`, and on a GPU that of its name and signature in `kernel` beside it.
+    """A function in torch, its `reference`, and on a GPU that of its name and signature in `kernel.py` beside it.
 
     Triton is imported by the first call that needs it.
     """
 
-    def __init__(self, reference: Callable[P, R], told_by: int) -> None:
-        """`told_by`: the argument whose tensor tells where an operator runs."""
+    def __init__(self, reference: Callable[P, R], told_by: int = 0) -> None:
+        """`told_by`: the argument, given by place, whose tensor tells where an operator runs."""
         update_wrapper(self, reference)
         self.reference, self._told_by = reference, told_by
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Computes where the tensor lies."""
-        if not (INTERPRETED or cast("Tensor", args[self._told_by]).is_cuda):
+        if not on_kernel(cast("Tensor", args[self._told_by])):
             return self.reference(*args, **kwargs)
-        beside = import_module(f"{self.reference.__module__}.kernel")
+        beside = import_module(f"{self.reference.__module__.removesuffix('.reference')}.kernel")
         return cast("R", getattr(beside, self.reference.__name__)(*args, **kwargs))
-
-
-def operator(told_by: int = 0) -> Callable[[Callable[P, R]], Operator[P, R]]:
-    """Make an operator of its reference; the argument number `told_by` is given by place."""
-    return lambda reference: Operator(reference, told_by)
 
 
 def compiled_kernels() -> Path:
