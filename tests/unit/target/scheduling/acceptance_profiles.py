@@ -1,7 +1,7 @@
 """Rounds whose drafts match by given rates, to see which widths the policy picks and what that costs."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from services.target.scheduling.width.policy import WidthPolicy
@@ -40,7 +40,13 @@ def accepted_drafts(source: random.Random, chances: Sequence[float], drafted: in
 
 
 def tokens_per_second(
-    policy: WidthPolicy, rows: int, rates: Sequence[float], rounds: int, seed: int, life: int = 250
+    policy: WidthPolicy,
+    rows: int,
+    rates: Sequence[float],
+    rounds: int,
+    seed: int,
+    life: int = 250,
+    micros_of: Callable[[int, int], float] = round_micros,
 ) -> float:
     """Serves `rows` streams of `life` tokens each, one after another, and counts tokens over simulated time."""
     source = random.Random(seed)
@@ -52,7 +58,7 @@ def tokens_per_second(
     following, tokens, micros = rows, 0, 0.0
     for _ in range(rounds):
         width = policy.choose(bucket, rows)
-        took = round_micros(bucket, width) * source.uniform(0.97, 1.03)
+        took = micros_of(bucket, width) * source.uniform(0.97, 1.03)
         committed = 0
         for uid in list(left):
             accepted = accepted_drafts(source, chances, width - 1)
