@@ -24,7 +24,7 @@ LEAST = 0.97
 
 def distinct(chosen: list[float], rows: float) -> float:
     """Experts that rows touch, of which each is chosen with a chance of its own."""
-    return sum(1.0 - (1.0 - chance) ** rows for chance in chosen)
+    return float(sum(1.0 - (1.0 - chance) ** rows for chance in chosen))
 
 
 def micros(touched: float, width: int) -> float:
