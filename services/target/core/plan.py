@@ -75,7 +75,7 @@ class Plan:
     tokens together, those of rounds in flight left out.
 
     `empty` means that there is nothing to compute: the scheduler then leaves all else to a later plan. `speculative`
-    means that the drafter is asked; a plain round does not visit it.
+    means that the drafter is asked; a plain round does not visit it. `kind` is what the policy of widths chose.
     """
 
     number: int
@@ -92,16 +92,13 @@ class Plan:
     nodes: bool = False
     empty: bool = field(init=False)
     speculative: bool = field(init=False)
+    kind: Width = field(init=False)
 
     def __post_init__(self) -> None:
         """Judges once what a round asks for several times."""
         object.__setattr__(self, "empty", not self.rows and not self.chunks)
         object.__setattr__(self, "speculative", self.width > 1 and bool(self.rows))
-
-    @property
-    def kind(self) -> Width:
-        """What the policy of widths chose."""
-        return Tree(self.width) if self.nodes else self.width
+        object.__setattr__(self, "kind", Tree(self.width) if self.nodes else self.width)
 
     @property
     def prompts_alone(self) -> bool:

@@ -81,8 +81,9 @@ class RoundOutput:
             found = logprobs(logits_BWV, result.by_row(result.tokens_BW), self._most)
             chosen_BW, ids_BWN, values_BWN = (to_host(result.by_depth(each)) for each in found)
             table = (chosen_BW, ids_BWN, values_BWN)
-        tree = (None if each is None else to_host(each) for each in (result.path_BW, parents_BK))
-        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, *tree))
+        path_BW = None if result.path_BW is None else to_host(result.path_BW)
+        parents_BK = None if parents_BK is None else to_host(parents_BK)
+        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW, parents_BK))
 
     def leave(self, rows: Rows, step: Step) -> None:
         """Notes results that stay on the device until `fetch`."""
