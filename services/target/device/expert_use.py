@@ -44,7 +44,7 @@ class ExpertUse:
         """Allocates all that readings and exchanges take."""
         self.visits, self.read_bytes = ({DEVICE: 0, HOST: 0} for _ in range(2))
         self.exchanges = 0
-        self._mixtures, self._rounds = mixtures, 0
+        self.mixtures, self._rounds = mixtures, 0
         self._readings: deque[Reading] = deque()
         if not mixtures:
             return
@@ -65,13 +65,14 @@ class ExpertUse:
 
     def begin(self) -> None:
         """Counts from here: what warm-up read is no use."""
-        for own in self._mixtures:
+        for own in self.mixtures:
             own.uses_E.zero_()
 
     def round(self) -> None:
-        """Enqueues a reading where one is due, behind the rounds before, and takes one that is there."""
-        if not self._mixtures:
-            return
+        """Enqueues a reading where one is due, behind the rounds before, and takes one that is there.
+
+        To be called where there are `mixtures`.
+        """
         self._rounds += 1
         self._take_arrived()
         if self._rounds >= EVERY and not self._readings:
@@ -81,7 +82,7 @@ class ExpertUse:
     def tell(self) -> None:
         """Takes readings that are there, and enqueues one by which nothing moves where none is on its way."""
         self._take_arrived()
-        if self._mixtures and not self._readings:
+        if self.mixtures and not self._readings:
             self._read(chooses=False)
 
     def _take_arrived(self) -> None:
@@ -89,7 +90,7 @@ class ExpertUse:
             self._take(self._readings.popleft())
 
     def _read(self, chooses: bool) -> None:
-        torch.stack([own.uses_E for own in self._mixtures], out=self._sums_LE)
+        torch.stack([own.uses_E for own in self.mixtures], out=self._sums_LE)
         self._told_LE.copy_(self._sums_LE, non_blocking=True)
         there = None
         if self._sums_LE.device.type == "cuda":
@@ -116,7 +117,7 @@ class ExpertUse:
         assert self._rooms is not None, "what is cold has rooms to change places through"
         self._read(chooses=False)  # whose experts lie where they have lain so far
         for layer, cold, resident in chosen:
-            own = self._mixtures[layer].cold
+            own = self.mixtures[layer].cold
             assert own is not None, "a layer with cold experts has places for them"
             own.exchange(cold, resident, self._rooms)
             self._cold_LE[layer, cold], self._cold_LE[layer, resident] = False, True

@@ -149,10 +149,11 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
     tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
-    trees = _trees(copies, accepted, drafted)
+    trees = None if copies.path_BW is None else _trees(copies, accepted, drafted)
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
+        tree = _CHAIN if trees is None else trees[row]
         seat.commit(tokens[row][:count])
         outcome = Outcome(
             slot=slot,
@@ -162,9 +163,9 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             drafted=drafted[row],
             end=ENDS[ends[row]],
             logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
-            path=trees[row].path,
-            trunk=trees[row].trunk,
-            children=trees[row].children,
+            path=tree.path,
+            trunk=tree.trunk,
+            children=tree.children,
         )
         outcomes.append(outcome)
     return outcomes
@@ -178,9 +179,12 @@ class _Told(NamedTuple):
     children: tuple[int, ...] = ()
 
 
+_CHAIN = _Told()
+
+
 def _trees(copies: _Copies, accepted: Sequence[int], drafted: Sequence[int]) -> Sequence[_Told]:
     if copies.path_BW is None or copies.parents_BK is None:
-        return [_Told()] * len(copies.rows)
+        return [_CHAIN] * len(copies.rows)
     told = []
     every = zip(copies.path_BW.tolist(), copies.parents_BK.tolist(), accepted, drafted, strict=False)
     for rows, parents, right, known in every:

@@ -130,7 +130,8 @@ class Runner:
             # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
         self._output.fetch()
-        self.experts.round()
+        if self.experts.mixtures:
+            self.experts.round()
         self._next.prepare_us = (perf_counter() - start) * 1e6
 
     @torch.inference_mode()
