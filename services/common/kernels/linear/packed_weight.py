@@ -202,8 +202,9 @@ def _order(bits: int) -> Tensor:
     """Return the input of each code of a swizzled row; of four bits the lower half of a byte comes first.
 
     Lane c of four reads sixteen bytes at a time, of each half of the row. A word of these is for an instruction of
-    sixteen inputs, or of four bits for two: inputs 2c, 2c + 1, 2c + 8 and 2c + 9. Of e4m3 the upper bytes of half words
-    are the first two, of four bits the lower halves of bytes; a second instruction has the upper byte of half words.
+    sixteen inputs, or of four bits for two: inputs 2c, 2c + 8 and their right neighbours. Of e4m3 the upper bytes of
+    half words are the first two, of four bits the lower halves of bytes; a second instruction has the upper byte
+    of half words.
     """
     at = torch.arange(ROW_BYTES * 8 // bits)
     byte, later = (at, at % 4 % 2 == 0) if bits == _E4M3 else (at // 2, at % 2 == 1)
