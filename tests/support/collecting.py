@@ -4,14 +4,18 @@ Half of what collection takes is the collector's, which finds that nothing can g
 """
 
 import gc
+from collections.abc import Generator
 
 import pytest
 
-gc.disable()
 
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Also where it fails, and in the process that leaves collecting to those of pytest-xdist."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
