@@ -36,8 +36,9 @@ class DrafterSettings:
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
     """Core that drafting stays on; -1 leaves it to the system."""
-    compile_threads: int = 1
-    """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
+    compile_threads: int = 16
+    """Threads, or as many as there are processors, that compile kernels before steps are captured on a GPU; 1 compiles
+    each when it is met."""
     short_blocks: bool = False
     """Runs blocks of the round's width instead of the trained size: only for checkpoints trained for it."""
     # Drafts

@@ -99,8 +99,9 @@ class TargetSettings:
     Off, because its kernel of today has not run on a GPU."""
     int4_products: bool = False
     """The same of files in four bits whose groups have 128 inputs. Off, because its kernels have not run on a GPU."""
-    compile_threads: int = 1
-    """Threads that compile kernels before steps are captured on a GPU; 1 compiles each when it is met."""
+    compile_threads: int = 16
+    """Threads, or as many as there are processors, that compile kernels before steps are captured on a GPU; 1 compiles
+    each when it is met."""
     eager: bool = False
     """Runs every step without a CUDA graph."""
     exact: str = "fallback"

@@ -5,6 +5,7 @@ run once and launch nothing. What they would launch is compiled meanwhile by as 
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -114,10 +115,13 @@ def _finish(programs: list[Program]) -> None:
 
 
 def compile_steps(steps: Iterable[Callable[[], object]], threads: int) -> None:
-    """Compile what steps launch. A start without it is slow and as right, so no error of it ends a start."""
+    """Compile what steps launch, by no more threads than there are processors.
+
+    A start without it is slow and as right, so no error of it ends a start.
+    """
     start, count = time.perf_counter(), 0
     try:
-        with compiled_ahead(threads):
+        with compiled_ahead(min(threads, os.cpu_count() or 1)):
             for step in steps:
                 step()
                 count += 1

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from services.common.kernels.ahead import launches
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear_added, linear_gates
 from services.common.kernels.linear.weight import Weight
@@ -17,11 +18,13 @@ from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.gpu.delta_mixer import DeltaMixer
 from services.common.model.gpu.ffn import kernel_ffn
-from services.common.model.spec import StackSpec
+from services.common.model.spec import LayerSpec, StackSpec
 from services.common.model.states.rows import Rows
 from services.common.model.states.states import LayerState, SpanPlan
 from services.common.model.weights.delta_weights import DeltaWeights
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
+
+_TOLD_OF_A_KIND = 2
 
 
 class Mixer(Protocol):
@@ -148,6 +151,7 @@ class KernelStack:
             Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, kernel_ffn(layer.ffn, record.ffn, spec))
             for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
         ]
+        self._telling = _telling(spec.layers)
         self._routes = spec.routes
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
@@ -163,7 +167,8 @@ class KernelStack:
         tapped: dict[int, Tensor] = {}
         last = len(self._layers) - 1
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
-        for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
+        for index in self._running(taps):
+            layer, state = self._layers[index], states[index]
             mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
             if index == last and last not in taps:
                 mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
@@ -184,5 +189,23 @@ class KernelStack:
             tapped[last], hidden_ED = hidden_ED, rows.last(hidden_ED)
         return hidden_ED, torch.cat([tapped[index] for index in taps], -1)
 
+    def _running(self, taps: Sequence[int]) -> Sequence[int]:
+        """The layers that run: all, but where kernels are only compiled those that launch all there are."""
+        if launches():
+            return range(len(self._layers))
+        beside = {index for tap in taps for index in (tap, tap + 1)}
+        return sorted(index for index in self._telling | beside if index < len(self._layers))
+
     def _norm(self, stream_TD: Tensor, weight_D: Tensor) -> Tensor:
         return rms_norm(stream_TD, weight_D, self._eps, self._offset)
+
+
+def _telling(layers: Sequence[LayerSpec]) -> frozenset[int]:
+    """Return the first two layers of each kind, and the last layer: what others launch, these launch too."""
+    kinds: list[LayerSpec] = []
+    found = {len(layers) - 1}
+    for index, layer in enumerate(layers):
+        if kinds.count(layer) < _TOLD_OF_A_KIND:
+            kinds.append(layer)
+            found.add(index)
+    return frozenset(found)

@@ -23,6 +23,7 @@ from services.common.kernels import ahead, cuda_program
 from services.common.kernels.ahead import compiled_ahead
 from services.common.kernels.linear import cublas
 from services.common.model import load_block
+from services.common.model.gpu.layers import KernelStack
 from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
@@ -44,8 +45,8 @@ SETTINGS = RigSettings(width=16, slots=16, buckets=(1, 16), dtype=torch.bfloat16
 
 
 @contextmanager
-def a_gpu(launched: Counter[str]) -> Iterator[None]:
-    """Whatever asks is told of an H200; what would be compiled is counted."""
+def a_gpu(launched: Counter[str], forms: set[Any] | None = None) -> Iterator[None]:
+    """Whatever asks is told of an H200; what would be compiled is counted, and `forms` get what it is compiled for."""
 
     def bound(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         assert warmup, "nothing is launched"
@@ -53,9 +54,14 @@ def a_gpu(launched: Counter[str]) -> Iterator[None]:
         assert options <= OPTIONS, f"{kernel.__name__} has no {options - OPTIONS}"
         kernel.signature.bind(*args, **{name: value for name, value in named.items() if name not in options})
         launched[kernel.__name__] += 1
+        if forms is not None:
+            given = [*args, *(value for _, value in sorted(named.items()))]
+            forms.add((kernel.__name__, *("tensor" if isinstance(value, torch.Tensor) else value for value in given)))
 
     def image(source: Any, name: str) -> bytes:
         launched[name] += 1
+        if forms is not None:
+            forms.add((name, source.text))
         return b""
 
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
@@ -109,6 +115,28 @@ def test_every_step_of_a_target_and_its_drafter_runs_without_a_launch(pair: Tiny
     assert {"commit_kernel", "_store_qkv_kernel", "_quantise_kernel"} <= launched.keys()
     of_trees = {"read_nodes_kernel", "tree_kernel", "merge_tree_kernel", "keep_path_kernel", "choose_nodes_kernel"}
     assert of_trees & launched.keys() == (of_trees if nodes else set())
+
+
+def test_the_layers_that_are_compiled_ask_for_all_that_others_ask_for(tmp_path: Path) -> None:
+    """The layers of this model are of two kinds, and two of the target's are read by the drafter."""
+    shape = replace(SHAPE, layers=8, taps=(3, 5))
+    other = write_tiny(tmp_path, 3, shape, family="qwen3_5_text", changes=DELTA_4B)
+    settings = replace(SETTINGS, buckets=(16,), width=4)
+    found: list[tuple[set[Any], int]] = []
+    for every in (False, True):
+        forms: set[Any] = set()
+        launched: Counter[str] = Counter()
+        with ExitStack() as patches:
+            patches.enter_context(a_gpu(launched, forms))
+            patches.enter_context(patch.object(Runner, "warm_up", compile_all))
+            if every:
+                whole = patch.object(KernelStack, "_running", lambda stack, taps: range(len(stack._layers)))
+                patches.enter_context(whole)
+            patches.enter_context(Rig(other.target, other.drafter, settings))
+        found.append((forms, sum(launched.values())))
+    (told, launches), (all_of_them, most) = found
+    assert told == all_of_them
+    assert launches < most
 
 
 @pytest.mark.parametrize(
