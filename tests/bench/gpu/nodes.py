@@ -82,6 +82,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
     asked = parser.parse_args()
@@ -100,7 +101,8 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     pair = _pair(name, 16)
     for rows in asked.rows:
         # Chains are as long as the drafter's block at most.
-        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
+        fixed = ["--adaptive", "false"] if asked.fixed else []
+        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows), *fixed]
         nodes = [*chain, "--nodes", "true"]
         with tempfile.TemporaryDirectory(prefix="pl") as folder:
             pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chain), ("n", nodes))]
