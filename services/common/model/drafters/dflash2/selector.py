@@ -14,7 +14,8 @@ from services.common.model.drafters.spec import DrafterSpec
 class SelectorHead:
     """Drafts one after another: the logits of a row's best tokens, and a bilinear score with the token before."""
 
-    sharpness = 1.0
+    sharpness = 1.3
+    """Knowing the token before leaves logits too flat all the same: counted on drawn text (docs/log/2026-11.md)."""
 
     def __init__(
         self, spec: DrafterSpec, before_VR: Tensor, after_VR: Tensor, hidden_RD: Tensor, candidates: int
