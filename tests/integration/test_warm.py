@@ -1,6 +1,7 @@
 """A service that is forked from a process with its libraries is started, told of and ended like one of its own."""
 
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from deploy.stack import StackError
 from tests.integration.pair import ENVIRONMENT
+from tests.support import warm
 from tests.support.warm import WarmProcess
 
 
@@ -46,6 +48,22 @@ def test_what_it_refuses_is_in_its_log(tmp_path: Path) -> None:
     assert process.process.wait(60.0) == 2
     with pytest.raises(StackError, match="proposer"):
         process.check()
+
+
+def test_a_service_whose_imports_start_threads_is_started_afresh(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setitem(warm.MODULES, "services.drafter", ("threaded",))
+    process = WarmProcess("drafter", command(folder, "d"), folder, ENVIRONMENT)
+    try:
+        assert process.bound(60.0)["grpc"]
+        assert isinstance(process.process, subprocess.Popen)
+    finally:
+        process.stop(0.0)
 
 
 def test_two_have_variables_and_sessions_of_their_own(folder: Path) -> None:

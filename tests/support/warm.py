@@ -87,8 +87,11 @@ class Forked:
 
 
 @cache
-def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
-    """The socket of this process's forking one, which starts at the first call, and the variables that it has."""
+def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]] | None:
+    """The socket of this process's forking one, which starts at the first call, and the variables that it has.
+
+    None where an import starts threads, as torch's may beside a GPU: a fork would lose them.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     variables = {**os.environ, **THREADS}
     with theirs:
@@ -102,7 +105,8 @@ def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
             pass_fds=[theirs.fileno()],
         )
     atexit.register(_end, ours, process)
-    return ours, variables
+    ours.settimeout(WAIT_S)
+    return (ours, variables) if ours.recv(1) else None
 
 
 def _end(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -111,14 +115,15 @@ def _end(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 class WarmProcess(ServiceProcess):
-    """A `ServiceProcess` that is forked where that is the same: no variable differs that a library reads."""
+    """A `ServiceProcess` that is forked where that is the same: no library reads a variable that differs."""
 
     def _begin(
         self, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
     ) -> subprocess.Popen[bytes]:
-        if command[0] not in MODULES:
+        forker = _forker(MODULES[command[0]]) if command[0] in MODULES else None
+        if forker is None:
             return super()._begin(command, environment, output, errors)
-        asked, variables = _forker(MODULES[command[0]])
+        asked, variables = forker
         other = {name for name, value in environment.items() ^ variables.items()}
         if not all(name.startswith(UNREAD) for name in other):
             return super()._begin(command, environment, output, errors)

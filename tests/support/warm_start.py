@@ -1,6 +1,7 @@
 """A process that has imported what services import, and forks one whenever it is asked for it.
 
-Its arguments are a descriptor and the modules. It is asked over the socket of that descriptor: by a line of JSON with
+Its arguments are a descriptor and the modules. It sends a byte when they are imported, or ends at once if one of them
+has started a thread. It is asked over the socket of that descriptor: by a line of JSON with
 the module, its arguments, its variables and its folder, and three descriptors: output, errors, and where it writes the
 service's id and, in the end, its exit code.
 """
@@ -28,6 +29,9 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     asked = socket.socket(fileno=descriptor)
     for module in modules:
         importlib.import_module(module)
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        return
+    asked.send(b"1")
     gc.freeze()
     waiting = selectors.DefaultSelector()
     waiting.register(asked, selectors.EVENT_READ)
@@ -59,7 +63,6 @@ def _tell_end(watched: int, pid: int, told: int) -> None:
 
 
 def _fork(service: dict[str, Any], descriptors: list[int]) -> int:
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork would lose threads"
     pid = os.fork()
     if pid == 0:
         _become(service, descriptors)
