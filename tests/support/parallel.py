@@ -11,11 +11,12 @@ from typing import cast
 import pytest
 
 RAY, FLEET = "tests/integration/deploy/", "tests/faults/"
+"""The names of both groups."""
 BEGIN_EARLY = (
-    FLEET,
     RAY,
     "tests/kernels/test_interpreted.py",
     "tests/kernels/test_compiled.py",
+    "tests/faults/",
     "tests/lossless/",
     "tests/integration/",
 )
@@ -27,7 +28,7 @@ def company(path: str, of_the_fleet: bool) -> str:
 
 
 def rank(path: str) -> int:
-    """When a file begins: lower ones are first."""
+    """When a file that does not use the common fleet begins: lower ones are first."""
     return next((place for place, folder in enumerate(BEGIN_EARLY) if path.startswith(folder)), len(BEGIN_EARLY))
 
 
@@ -40,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, path in paths.items():
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(company(path, path in fleets)))
-    items.sort(key=lambda item: (rank(paths[item]), paths[item] not in fleets))
+    items.sort(key=lambda item: (paths[item] not in fleets, rank(paths[item])))
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
