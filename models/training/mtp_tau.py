@@ -23,7 +23,7 @@ from models.training.target import Target
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target as ServedTarget
 from services.common.model import load_target as load_served
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 
 
 @dataclass(frozen=True)

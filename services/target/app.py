@@ -8,6 +8,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from services.target.build_device import Worker, build_worker
 from services.target.build_services import Services, build_services
 from services.target.drain import DrainParts, drain
 from services.target.engine.watch import keep_health
-from services.target.sessions.launched import post
 from services.target.sessions.service import TargetService
+from services.target.sessions.sessions import post
 from services.target.settings import TargetSettings
 
 _LOG = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class TargetApp:
 
     def _build(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> Services:
         def on_loop(call: Callable[..., None]) -> Callable[..., None]:
-            return lambda *values: post(loop, call, *values)
+            return partial(post, loop, call)
 
         return build_services(self._settings, worker, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
 

@@ -18,10 +18,8 @@ from services.target.drafting.attacher import Attacher, AttacherSettings
 from services.target.drafting.offer import Offers, make_offers
 from services.target.engine.emit import Emitter
 from services.target.engine.engine import Engine
-from services.target.engine.first_rounds import FirstRounds
 from services.target.engine.idempotency import KeyStore
-from services.target.engine.ledger import TokenLedger
-from services.target.engine.meter import Meter
+from services.target.engine.meter import FirstRounds, Meter, TokenLedger
 from services.target.engine.parts import EngineParts
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler
@@ -90,9 +88,8 @@ def build_services(
     recorder = FlightRecorder()
     tracer = tracing.tracer("target", pair=settings.pair_id)
     launching = Launching()
-    engine = _engine(
-        worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer, settings.trace_rounds), launching
-    )
+    spans = Spans(tracer, settings.trace_rounds) if tracer.active else None
+    engine = _engine(worker, metrics, recorder, on_loop(sessions.deliver), spans, launching)
     offers, attacher = _attacher(settings, worker, folder, inbox.put, metrics.handoff_seconds.observe, failed)
     describer = Describer(pair_id=settings.pair_id, worker=worker, engine=engine, recorder=recorder, attacher=attacher)
     service = ServiceParts(
@@ -140,7 +137,7 @@ def _engine(
     metrics: TargetMetrics,
     recorder: FlightRecorder,
     deliver: Callable[..., None],
-    spans: Spans,
+    spans: Spans | None,
     launching: Launching,
 ) -> Engine:
     ledger = TokenLedger()

@@ -28,7 +28,7 @@ from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, ta
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import SERVER_OPTIONS, connect
 from services.common.serving.process import raise_descriptors
-from services.target.sessions.session import HEARTBEAT_S
+from services.target.sessions.sessions import HEARTBEAT_S
 from tests.bench.gateway import cpu_seconds
 from tests.support.fakes_tokenizer import write_tokenizer
 

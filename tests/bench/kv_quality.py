@@ -18,7 +18,7 @@ from torch import Tensor
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
 from services.common.model.files.checkpoint import resolve_folder
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 
 BLOCK = 16
 

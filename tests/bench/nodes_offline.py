@@ -26,7 +26,7 @@ from services.common.model import Target, load_block, load_target
 from services.common.model.drafters.block import DraftBlock
 from services.common.model.drafters.context import BlockContext, load_context
 from services.common.model.files.checkpoint import resolve_folder
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.common.request.sampling import SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.bench.tree_count import Ranked, chain_accepts, rounds_of, tree_accepts

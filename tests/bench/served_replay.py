@@ -13,7 +13,7 @@ from torch import Tensor
 from services.common.device.noise import gumbel
 from services.common.kernels.prepare_span import seat_block
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.bench.nodes_offline import BLOCK, Asked, Pair, Text
 
 _POSITIONS = 4096

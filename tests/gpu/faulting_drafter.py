@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from services.drafter.__main__ import main as drafter_main
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 
 AT_DRAFT = 30
 NOBODYS = 1 << 44

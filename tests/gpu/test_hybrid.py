@@ -11,7 +11,7 @@ from torch import Tensor
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.bench.gpu.shapes import DELTA_4B
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
 from tests.kernels.gpu.test_hybrid_model import BLOCK_SIZE, BLOCKS, PLAIN, SLOT, WIDEST, Cut, left, run

@@ -8,7 +8,7 @@ import torch
 from services.common.device.noise import gumbel
 from services.common.kernels.span_attention import plan_span
 from services.common.model import load_target
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.target.core.request import RequestSpec
 
 EXCUSED_GAP = 1e-5

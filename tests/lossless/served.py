@@ -7,7 +7,7 @@ import torch
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block, load_chain
 from services.drafter.arena_view import ArenaView
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers import Proposer as DrafterProposer
 from services.drafter.proposers.chain import ChainProposer

@@ -12,8 +12,7 @@ from services.common.model import load_block
 from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.drafter.arena_view import ArenaView
-from services.drafter.attachment import Attachment, open_attachment
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import Attachment, DraftRunner, open_attachment
 from services.drafter.handoff.wire import WireHandoff
 from services.drafter.mapping import Mapped
 from services.drafter.proposers.checkpoint import CheckpointProposer

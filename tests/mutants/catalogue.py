@@ -121,7 +121,7 @@ FORWARD = (
     Mutant(
         "pad-rows-point-at-a-live-slot",
         VERIFY,
-        "*[pad_slot] * (self.rows_B.shape[0] - len(rows))",
+        "*[self._pad_slot] * (self.rows_B.shape[0] - len(rows))",
         "*[0] * (self.rows_B.shape[0] - len(rows))",
         NEIGHBOURS,
     ),
@@ -166,7 +166,7 @@ FORWARD = (
     ),
     Mutant(
         "window-one-position-longer",
-        "services.common.kernels.span_attention.mask",
+        "services.common.kernels.span_attention.span",
         "places_B1T > positions_BW",
         "places_B1T >= positions_BW",
         WINDOWS,

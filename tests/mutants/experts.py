@@ -41,8 +41,8 @@ EXPERTS = (
     Mutant(
         "rounds-measured-with-padding",
         WARM_UP,
-        "steps.round.set_rows(slots[:bucket], pool.settings.pad_slot)",
-        "steps.round.set_rows((), pool.settings.pad_slot)",
+        "steps.round.set_rows(slots[:bucket])",
+        "steps.round.set_rows(())",
         "tests/unit/target/device/test_warm_up.py::test_rows_differ_where_there_are_experts",
     ),
 )

@@ -3,7 +3,7 @@
 from tests.mutants.mutation import Mutant
 
 CPU = "services.common.model.cpu.cpu"
-MASK = "services.common.kernels.span_attention.mask"
+MASK = "services.common.kernels.span_attention.span"
 SPAN = "services.common.kernels.span_attention.span"
 
 _WINDOWS = "tests/unit/common/model/test_windows.py::"

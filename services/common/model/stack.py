@@ -14,8 +14,7 @@ from services.common.model.cpu.cpu_hybrid import host_mixer
 from services.common.model.fields.errors import ModelError
 from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.spec import Attention, Beside, Dense, Experts, ModelSpec, Rope, StackSpec
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.weights import LayerWeights
 
 _HEAD_SIZES = {16, 32, 64, 128}

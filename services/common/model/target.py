@@ -24,8 +24,7 @@ from services.common.model.files.weight_formats import folder_format
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import CodedStates, SequenceStates
+from services.common.model.states.states import CodedStates, Rows, SequenceStates
 from services.common.model.weights.expert_memory import held
 from services.common.model.weights.weights import (
     ModelWeights,

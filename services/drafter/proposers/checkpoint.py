@@ -8,7 +8,7 @@ from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.nodes import Candidates, choose_nodes
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.coupling import coupled
 

@@ -17,7 +17,7 @@ from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer, load_special_tokens
-from services.gateway.prompts.detokenizer import TokenBytes
+from services.gateway.prompts.text import TokenBytes
 
 log = logging.getLogger(__name__)
 OPEN, CLOSE = "<think>", "</think>"

@@ -15,7 +15,7 @@ from services.common.request.errors import Code, PacelineError, Reason, unavaila
 from services.common.request.sampling import FinishReason
 from services.gateway.routing.routed_request import RoutedRequest, key_of
 from services.gateway.routing.router import prefix_digests
-from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.attempt import Attempt, Outbox
 from services.gateway.targets.messages import (
     Arithmetic,
     End,
@@ -27,7 +27,6 @@ from services.gateway.targets.messages import (
     Update,
     Usage,
 )
-from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.pool import Pool
 
 log = logging.getLogger(__name__)

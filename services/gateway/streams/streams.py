@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from services.common.metrics.catalogue import GatewayMetrics
+from services.common.metrics.catalogue import GatewayMetrics, ModelMetrics
 from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
 from services.gateway.intake.query import Prompt, Query, prompt_cost
@@ -193,6 +193,7 @@ class Stream:
         self.ticket = ticket
         self._encode = encode
         self._metrics = metrics
+        self._counts: ModelMetrics | None = None
         self._last = call.began
         self._begun = self._ended = self._told = False
         self._task = asyncio.current_task()
@@ -274,7 +275,9 @@ class Stream:
         if not tokens:
             return
         call, now = self.call, time.monotonic()
-        metrics = self._metrics.of(call.model)
+        if self._counts is None:
+            self._counts = self._metrics.of(call.model)
+        metrics = self._counts
         metrics.gateway_delivered_tokens.inc(tokens)
         call.completion_tokens += tokens
         if self.permit is not None:

@@ -15,11 +15,10 @@ from services.common.serving.secret import Secret
 from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest, needs
 from services.gateway.targets import frames
-from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.attempt import Attempt, Outbox
 from services.gateway.targets.away import SessionLostError, VersionError, cause
 from services.gateway.targets.heartbeat import QUIET, SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model, Standing, Use
-from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import Reach, health
 from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds, with_known
 

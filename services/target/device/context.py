@@ -11,9 +11,8 @@ from services.common.kernels.mailbox import Mapped
 from services.common.kernels.nodes import Nodes, read_nodes
 from services.common.model import DraftContext, Target
 from services.common.model.states.draft_context import Chained
-from services.common.model.states.rows import Rows
 from services.common.model.states.seeds import Seeds
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import Rows, SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.device.shapes import RunnerSettings

@@ -34,11 +34,11 @@ def context_micros(pool: Pool, steps: Steps) -> dict[Width, float]:
     for slot in range(rows):
         first = 1 + slot * own
         write(state.block_table_SN[slot, :own], list(range(first, first + own)))
-    steps.round.set_rows(tuple(range(rows)), settings.pad_slot)
+    steps.round.set_rows(tuple(range(rows)))
     try:
         return {width: _slope(pool, steps, rows, width, lengths) for width in settings.every_width}
     finally:
-        steps.round.set_rows((), settings.pad_slot)
+        steps.round.set_rows(())
         for tensor, old in zip(kept, before, strict=True):
             tensor.copy_(old)
         for state_LS in recurrent[:-1]:

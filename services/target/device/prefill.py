@@ -16,7 +16,7 @@ from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.span_attention import plan_span
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.target.device.context import Pool
 from services.target.device.packing import Pack
 from services.target.device.shapes import PackShape

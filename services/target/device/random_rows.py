@@ -34,7 +34,7 @@ def random_rows(pool: Pool, steps: Steps) -> Iterator[tuple[int, ...]]:
     try:
         yield slots
     finally:
-        steps.round.set_rows((), settings.pad_slot)
+        steps.round.set_rows(())
         for tensor, old in zip(kept, before, strict=True):
             tensor.copy_(old)
         for state_LS in recurrent[:-1]:

@@ -123,7 +123,7 @@ class Runner:
             self._begin(admission)
         self._rows = self._state.seated(plan.rows)
         inputs = self.steps.round
-        inputs.set_rows(plan.rows, self._settings.pad_slot)
+        inputs.set_rows(plan.rows)
         if plan.speculative:
             self._publisher.update()
             self._drafts.publish(plan)

@@ -5,24 +5,56 @@ their depths stand in the place of j, and what the accepted ones have left moves
 point at the pad slot: they write to the pad block, are never active and commit nothing.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from services.common.device.side_stream import SideStream
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.mailbox import publish_slots, read_mailbox
 from services.common.kernels.nodes import Nodes, keep_path
 from services.common.kernels.prepare_span import prepare_span
-from services.common.kernels.span_attention.mask import OPEN, Mask
-from services.common.model.states.rows import Part, Rows
+from services.common.kernels.span_attention.span import OPEN, Mask
+from services.common.model.states.states import Part, Rows
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.mask_gate import MaskGate
 from services.target.device.synthetic import SyntheticAcceptance
+
+
+class SideStream:
+    """A second stream that branches off the present one and is joined later; without a GPU all work runs in order.
+
+    Tensors that the work reads must live until the join.
+    """
+
+    def __init__(self, device: torch.device, shared: bool) -> None:
+        """All work also runs in order unless processes share the GPU.
+
+        Where processes take turns, a graph with a second branch that waits for another process keeps the GPU until its
+        time slice is over: 1.1 ms a round on an H200.
+        """
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" and shared else None
+
+    @contextmanager
+    def start(self) -> Iterator[None]:
+        """Kernels launched within run after those already on the present stream, and beside those that follow there."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def join(self) -> None:
+        """Makes the present stream wait for the side stream."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
 
 Mode = Literal["greedy", "full"]
 
@@ -41,7 +73,8 @@ class RoundInputs:
         self.mask_gate = MaskGate(pool.state.slots, settings.buckets[-1])
         self.version = 0
         self._rows: tuple[int, ...] = ()
-        self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
+        self._pad_slot = settings.pad_slot
+        self.rows_B = torch.full((settings.buckets[-1],), self._pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
         # There is a gate only where processes share the GPU.
         self.beside = SideStream(device, shared=gate is not None and len(pool.context.taps) > 0)
@@ -54,11 +87,11 @@ class RoundInputs:
         """Only drafts of this attachment count."""
         self.expected_2[1].fill_(generation)
 
-    def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
+    def set_rows(self, rows: tuple[int, ...]) -> None:
         """Writes the round's slots first and the pad slot into every other row, if the slots have changed."""
         if rows == self._rows:
             return
-        padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
+        padded = [*rows, *[self._pad_slot] * (self.rows_B.shape[0] - len(rows))]
         write(self.rows_B, padded)
         self._rows, self.version = rows, self.version + 1
 

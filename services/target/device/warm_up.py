@@ -27,7 +27,7 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
     """
-    steps.round.set_rows((), pool.settings.pad_slot)
+    steps.round.set_rows(())
     if check is not None:
         check.recall()
     steps.compile_ahead(threads)
@@ -39,7 +39,7 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
     costs: dict[Cell, int] = {}
     with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
         for bucket, width in shapes:
-            steps.round.set_rows(slots[:bucket], pool.settings.pad_slot)
+            steps.round.set_rows(slots[:bucket])
             costs[bucket, width] = _measure(pool, steps, bucket, width)
             progress.add()
     for pack in pool.settings.every_pack:

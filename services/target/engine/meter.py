@@ -1,7 +1,8 @@
-"""The engine's metrics: rounds, requests, tokens, load."""
+"""The engine's metrics: rounds, requests, tokens, load, and whether a drafter's first rounds say that it fits."""
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 
 from services.common.metrics.catalogue import KV_STATES, ROUND_FAILED, TargetMetrics
@@ -10,10 +11,75 @@ from services.target.cache.blocks import BlockPool
 from services.target.core.load import Load
 from services.target.core.plan import Commit
 from services.target.core.request import Request
-from services.target.engine.first_rounds import FirstRounds
-from services.target.engine.ledger import TokenLedger
 from services.target.engine.recorder import RoundEntry
 from services.target.engine.spans import Spans
+
+_LOG = logging.getLogger(__name__)
+ROUNDS, LEAST = 64, 0.05
+"""Rounds with drafts, and the share of them that is accepted at least: a drafter that reads the model has far more."""
+REMEDY = "drafts are hardly ever right: is the drafter this model's, and does its anchor predict (sample_from_anchor)?"
+
+
+class FirstRounds:
+    """Counts drafts of each attachment until it is judged; drafts without a checkpoint are not."""
+
+    def __init__(self, reads: bool) -> None:
+        """`reads` says that the drafter has a checkpoint that reads the model."""
+        self._reads = reads
+        self._generation = self._rounds = self._drafted = self._accepted = 0
+
+    def note(self, generation: int, drafted: int, accepted: int) -> None:
+        """A round with so many drafts in all, of which so many were right."""
+        if generation != self._generation:
+            self._generation, self._rounds, self._drafted, self._accepted = generation, 0, 0, 0
+        if not (self._reads and drafted) or self._rounds == ROUNDS:
+            return
+        self._rounds, self._drafted, self._accepted = (
+            self._rounds + 1,
+            self._drafted + drafted,
+            self._accepted + accepted,
+        )
+        if self._rounds == ROUNDS and self._accepted < LEAST * self._drafted:
+            told = {"generation": generation, "drafted": self._drafted, "accepted": self._accepted}
+            _LOG.warning(REMEDY, extra=told)
+
+
+DISCARD_REASONS = ("stop_string", "cancel", "epoch")
+
+
+class TokenLedger:
+    """Counts committed tokens and settles each request's share when it ends.
+
+    `Emitter` settles a request a moment after its end. Of a cancelled one the gateway says how many tokens it kept; it
+    may say so lately of one that ended otherwise. Without its word all count as emitted.
+    """
+
+    def __init__(self) -> None:
+        """Starts at zero."""
+        self.committed = 0
+        self.emitted = 0
+        self.discarded = dict.fromkeys(DISCARD_REASONS, 0)
+
+    @property
+    def unsettled(self) -> int:
+        """Tokens of requests that live or ended a moment ago; 0 at idle."""
+        return self.committed - self.emitted - sum(self.discarded.values())
+
+    def commit(self, tokens: int) -> None:
+        """Counts tokens that a round committed."""
+        self.committed += tokens
+
+    def settle(self, tokens: int, kept: int, reason: str = "cancel") -> None:
+        """Splits the tokens of an ended request into those kept and those discarded for ``reason``.
+
+        Args:
+            tokens: Tokens committed for it on this target.
+            kept: How many of them reached the client; clamped to [0, tokens].
+            reason: stop_string, epoch, or anything else for cancel.
+        """
+        kept = min(max(kept, 0), tokens)
+        self.emitted += kept
+        self.discarded[reason if reason in self.discarded else "cancel"] += tokens - kept
 
 
 class Meter:

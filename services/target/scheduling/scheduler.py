@@ -25,8 +25,7 @@ from services.target.scheduling.admission import check_possible, check_room, lif
 from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
 from services.target.scheduling.settings import SchedulerSettings
-from services.target.scheduling.slots import SlotTable
-from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
+from services.target.scheduling.slots import SlotTable, apply_stop_conditions, stop_ids
 from services.target.scheduling.turns import Turns
 from services.target.scheduling.waiting import WaitingQueue, order_of
 from services.target.scheduling.width.policy import WidthPolicy

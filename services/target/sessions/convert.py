@@ -31,7 +31,7 @@ from services.target.core.load import Load
 from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import PositionLogprobs
 from services.target.core.request import RequestSpec
-from services.target.sessions.session import Frame, RoundFrame, StandingFrame
+from services.target.sessions.sessions import Frame, RoundFrame, StandingFrame
 
 MAX_REQUEST_ID_BYTES = 128
 MOST_ENDING = 8192

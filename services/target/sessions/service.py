@@ -36,10 +36,8 @@ from services.target.sessions.convert import (
     rule_from_pb,
     start_from_pb,
 )
-from services.target.sessions.launched import launched
 from services.target.sessions.served_model import ServedModel
-from services.target.sessions.session import GatewaySession, SlowGatewayError
-from services.target.sessions.sessions import Sessions
+from services.target.sessions.sessions import GatewaySession, Sessions, SlowGatewayError, launched
 from services.target.sessions.tally import Bounds, Used
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_span
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.target.core.plan import Chunk
 from services.target.device.packing import packed
 from tests.bench.gpu.rig import Rig

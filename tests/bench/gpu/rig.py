@@ -18,7 +18,7 @@ import torch
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
 from services.drafter.arena_view import ArenaView
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.target.build_device import Worker, build_worker
@@ -117,7 +117,7 @@ class Rig:
     def place(self, blocks_RN: torch.Tensor, context: int) -> None:
         """The same with the blocks of each slot given."""
         state, rows = self.pool.state, len(blocks_RN)
-        self.steps.round.set_rows(tuple(range(rows)), self.pool.settings.pad_slot)
+        self.steps.round.set_rows(tuple(range(rows)))
         columns = min(blocks_RN.shape[1], state.block_table_SN.shape[1])
         state.block_table_SN[:rows, :columns] = blocks_RN[:, :columns].to(self.device)
         # Without a new version the table that a drafter reads stays as it was.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.span_attention import Mask, Span, kernel, plan_context, plan_span, reference, seen_through
-from services.common.kernels.span_attention.mask import OPEN
+from services.common.kernels.span_attention.span import OPEN
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 from tests.kernels.gpu.test_attention import BLOCK_SIZE, LENGTHS, dense, poisoned_kv, softmax_attention, tables
 

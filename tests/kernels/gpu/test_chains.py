@@ -12,8 +12,8 @@ from services.common.model.drafters import chain
 from services.common.model.drafters.chain_context import ChainContext
 from services.common.model.drafters.context import open_context
 from services.common.model.states.draft_context import Chained
-from services.common.model.states.rows import Part, Rows
 from services.common.model.states.seeds import Seeds
+from services.common.model.states.states import Part, Rows
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED
 from tests.support.tiny_chains import CHAINS
 from tests.support.tiny_checkpoints import TinyPair, TinyShape

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
-from services.common.model.states.rows import Part, Rows
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import Part, Rows, SequenceStates
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import ids_like

@@ -10,7 +10,7 @@ from services.common.kernels.linear import kernel as linear
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_target
 from services.common.model.drafters.context import load_context
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.kernels.gpu.devices import DEVICE, close
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import block_ids, zero_centred

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.kernels.gpu.devices import DEVICE
 from tests.kernels.gpu.test_model import as_references
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from services.common.kernels import prepare_span as prepare_rows
 from services.common.kernels.span_attention import Span, plan_span
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from services.target.build_device import Worker
 from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.rounds import FLAGS, FULL, TINY, Comparison

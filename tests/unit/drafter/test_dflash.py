@@ -16,7 +16,7 @@ from services.common.model import DraftBlock, load_block
 from services.common.model.files.manifest import write_manifest
 from services.common.pair import attach
 from services.drafter.arena_view import ArenaView
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena

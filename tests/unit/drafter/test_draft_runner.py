@@ -6,7 +6,7 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.pair import attach
 from services.drafter.arena_view import ArenaView
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.ngram import NgramProposer

@@ -3,7 +3,7 @@
 from inspect import signature
 from typing import Any
 
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from tests.gpu.faulting_drafter import AT_DRAFT, faulting
 
 

@@ -18,8 +18,8 @@ from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_chain, load_target
 from services.common.model.drafters.context import open_context
 from services.common.model.states.draft_context import Chained
-from services.common.model.states.rows import Part, Rows
 from services.common.model.states.seeds import Seeds
+from services.common.model.states.states import Part, Rows
 from tests.unit.models.foreign_pair import OPTIONS
 
 BLOCK, COUNT = 16, 4

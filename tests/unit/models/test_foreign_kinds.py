@@ -20,7 +20,7 @@ from services.common.kernels.span_attention import plan_span
 from services.common.model import load_block, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.drafters.nodes import Candidates
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.unit.models.foreign_pair import MASK, OPTIONS, shape_of
 
 FORMS = {"dflash2": Form("dflash2", rank=4, group=8), "dspark": Form("dspark", rank=4)}

@@ -11,8 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
-from services.common.kernels.span_attention.mask import OPEN, Mask
-from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.span import OPEN, Mask, Span
 
 _COLUMNS, _OTHERS = 1024, 128
 

@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.span_attention.mask import OPEN, Mask
-from services.common.kernels.span_attention.span import Span, plan_context, plan_span
+from services.common.kernels.span_attention.span import OPEN, Mask, Span, plan_context, plan_span
 
 
 def prepare_span(

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention import reference
-from services.common.kernels.span_attention.mask import Mask
-from services.common.kernels.span_attention.span import Span, plan_context, plan_span, seen_through, seen_within
+from services.common.kernels.span_attention.span import Mask, Span, plan_context, plan_span, seen_through, seen_within
 
 __all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span", "seen_through", "seen_within"]
 

@@ -21,8 +21,7 @@ from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.torchscript import compiled
 from services.common.model.cpu.cpu_ffn import host_ffn
 from services.common.model.spec import Attention, Beside, LayerSpec, StackSpec
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 

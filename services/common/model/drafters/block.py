@@ -10,7 +10,7 @@ from torch import Tensor
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import seen_through
-from services.common.kernels.span_attention.mask import OPEN, Mask
+from services.common.kernels.span_attention.span import OPEN, Mask
 from services.common.model.drafters import block_kind, open_drafter
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import DraftHead
@@ -19,7 +19,7 @@ from services.common.model.drafters.spec import NORM, DrafterSpec, LayerTensors,
 from services.common.model.drafters.tables import Tables
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import Stack, rotation_table
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from services.common.model.weights.weights import read_layer
 
 _MANY_ROWS = 256

@@ -10,8 +10,7 @@ from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, delta
 from services.common.kernels.linear import Normed, linear_normed
 from services.common.kernels.rope import Rotation
 from services.common.model.spec import Delta
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.delta_weights import DeltaWeights
 
 

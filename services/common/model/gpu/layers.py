@@ -19,8 +19,7 @@ from services.common.kernels.store_qkv import project_qkv
 from services.common.model.gpu.delta_mixer import DeltaMixer
 from services.common.model.gpu.ffn import kernel_ffn
 from services.common.model.spec import LayerSpec, StackSpec
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.delta_weights import DeltaWeights
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
 

@@ -6,8 +6,8 @@ from typing import Protocol
 from torch import Tensor
 
 from services.common.model.spec import StackSpec
-from services.common.model.states.rows import Rows
 from services.common.model.states.seeds import Seeds
+from services.common.model.states.states import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.span_attention.span import PAD_BLOCK
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 
 
 class Seeds:

@@ -62,7 +62,7 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._steps.round.set_rows((), self._pool.settings.pad_slot)
+        self._steps.round.set_rows(())
         for tensor, before in zip(self._small, self._before, strict=True):
             tensor.copy_(before)
         for kv in self._caches:
@@ -113,7 +113,7 @@ class Scratch:
         count = self._seat_chunk(pack.width if self.in_order else pack.pack.tokens, start, self.in_order)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
         (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack.pack])
-        steps.round.set_rows((), self._pool.settings.pad_slot)
+        steps.round.set_rows(())
         steps.run_prefill(chunk)
         steps.pack.set_first((0,))
         scores_1V = steps.run_first(1, "greedy").logits_BWV[0]
@@ -150,7 +150,7 @@ class Scratch:
         pool, steps, width = self._pool, self._steps, shape.span
         for slot, start in zip(slots, starts, strict=True):
             self._recurrent.reach(slot, start)
-        steps.round.set_rows(tuple(slots), pool.settings.pad_slot)
+        steps.round.set_rows(tuple(slots))
         where = upload(tuple(slots), torch.int64, pool.device)
         for column, values in (
             (pool.state.slots.length_S, starts),

@@ -13,9 +13,8 @@ from services.common.pair.handoff import HandoffMode
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
 from services.target.drafting.handoff.mailbox import Mailbox
-from services.target.drafting.handoff.messages import MessageDrafts
 from services.target.drafting.handoff.pace import Pace
-from services.target.drafting.handoff.protocol import Attached
+from services.target.drafting.handoff.protocol import Attached, MessageDrafts
 
 
 class HostHandoff:

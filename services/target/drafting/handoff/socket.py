@@ -16,8 +16,7 @@ from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
 from services.target.drafting.handoff.host import HostDrafts
 from services.target.drafting.handoff.mailbox import Mailbox
-from services.target.drafting.handoff.messages import MessageDrafts
-from services.target.drafting.handoff.protocol import Attached
+from services.target.drafting.handoff.protocol import Attached, MessageDrafts
 
 _CPU = torch.device("cpu")
 

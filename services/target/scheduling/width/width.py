@@ -9,7 +9,7 @@ from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
-from services.target.scheduling.width.served import ServedRounds
+from services.target.scheduling.width.policy import ServedRounds
 from services.target.scheduling.width.visits import RUN, Visit
 
 

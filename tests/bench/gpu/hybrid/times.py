@@ -15,7 +15,7 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.gated_delta import DeltaSpan, delta_rows
 from services.common.kernels.prepare_span import prepare_span
 from services.common.model.gpu.delta_mixer import DeltaMixer
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from services.target.core.plan import Chunk
 from services.target.device.packing import packed
 from services.target.device.shapes import PackShape, WholePack

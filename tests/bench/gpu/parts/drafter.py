@@ -9,7 +9,7 @@ from unittest import mock
 from torch import Tensor
 
 from services.common.kernels.mailbox import write_mailbox
-from services.drafter import draft_runner
+from services.drafter import attachment
 from services.drafter.__main__ import main as drafter_main
 from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.protocol import Handoff
@@ -19,7 +19,7 @@ from tests.bench.gpu.parts.stamps import Point, Stamps
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
-    stamps, draft = Stamps(), draft_runner._draft_round
+    stamps, draft = Stamps(), attachment._draft_round
 
     def stamped(
         shared: ArenaView, proposer: Proposer, handoff: Handoff, stamp_2: Tensor, bucket: int, width: int, nodes: bool
@@ -41,8 +41,8 @@ def main() -> int:
         write_mailbox(*args)
 
     with (
-        mock.patch("services.drafter.draft_runner._draft_round", stamped),
-        mock.patch("services.drafter.draft_runner.write_mailbox", written),
+        mock.patch("services.drafter.attachment._draft_round", stamped),
+        mock.patch("services.drafter.attachment.write_mailbox", written),
     ):
         try:
             return drafter_main()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.device.side_stream import SideStream
+from services.target.device.verify import SideStream
 
 
 @pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("cpu", False), ("cuda", False)])

@@ -40,7 +40,7 @@ from services.common.request.sampling import FinishReason
 from services.target.core.drafts import NoDrafts
 from services.target.device.exact.check import ExactMode, Exactness
 from services.target.drafting.attachment import LATE, LOST
-from services.target.engine.ledger import DISCARD_REASONS
+from services.target.engine.meter import DISCARD_REASONS
 from tests.support.metrics import value_of
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -14,8 +14,7 @@ from services.common.model import DraftBlock, Target, load_block, load_target
 from services.common.model.drafters.context import BlockContext, load_context
 from services.common.model.families import open_family
 from services.common.model.files.checkpoint import Checkpoint
-from services.common.model.states.rows import Part, Rows
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import Part, Rows, SequenceStates
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 BLOCK_SIZE = 4

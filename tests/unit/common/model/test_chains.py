@@ -19,8 +19,8 @@ from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.spec import ChainSpec
 from services.common.model.files.manifest import write_manifest
 from services.common.model.states.draft_context import Chained
-from services.common.model.states.rows import Part, Rows
 from services.common.model.states.seeds import Seeds
+from services.common.model.states.states import Part, Rows
 from tests.support.tiny_chains import CHAINS
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape
 from tests.unit.common.model.pairs import BLOCK_SIZE, forward, ids_like, poisoned, span_at, tables

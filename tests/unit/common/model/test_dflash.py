@@ -9,7 +9,7 @@ import torch
 from services.common.model import DraftBlock, ModelError, Target, load_target
 from services.common.model.drafters import block as dflash_block
 from services.common.model.drafters.context import BlockContext, load_context
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
     block_ids,

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from services.common.model import Target, load_target
 from services.common.model.spec import Delta
-from services.common.model.states.rows import Part, Rows
-from services.common.model.states.states import RecurrentStates, SequenceStates
+from services.common.model.states.states import Part, RecurrentStates, Rows, SequenceStates
 from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.model.pairs import ids_like, poisoned_states, span_at, tables
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from services.common.model import Target, load_target
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import BLOCK_SIZE, ids_like, span_at, tables
 

@@ -10,7 +10,7 @@ import transformers
 
 from services.common.model import Target, load_target
 from services.common.model.files.manifest import write_manifest
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
     forward,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from services.common.kernels.span_attention import plan_span
 from services.common.model import ModelError, Target, load_target
-from services.common.model.states.rows import Part, Rows
+from services.common.model.states.states import Part, Rows
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import Mask, plan_span, seen_within
 from services.common.model import Target, load_target
-from services.common.model.states.rows import Part, Rows
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import Part, Rows, SequenceStates
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import BLOCK_SIZE, ids_like, poisoned_states, span_at, tables
 

@@ -2,8 +2,8 @@
 
 from services.gateway.http.answers.drafts import DraftedTokens
 from services.gateway.streams.generation import Delta
+from services.gateway.targets.attempt import Outbox
 from services.gateway.targets.messages import Update
-from services.gateway.targets.outbox import Outbox
 
 PIECES = (b"a", b"b", b"c", "\u00e9".encode()[:1], "\u00e9".encode()[1:])
 

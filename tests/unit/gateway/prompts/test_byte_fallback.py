@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 from services.common.preflight.source import Source
 from services.common.preflight.text import tokenizer_problem
 from services.common.request.spelling import speller
-from services.gateway.prompts.detokenizer import Detokenizer
+from services.gateway.prompts.text import Detokenizer
 from services.gateway.prompts.tokenizer import Tokenizer as Served
 from services.gateway.prompts.tokenizer import TokenizerError, load_tokenizer
 

@@ -10,8 +10,7 @@ import pytest
 from tokenizers import AddedToken, normalizers
 
 from services.common.request.errors import PacelineError
-from services.gateway.prompts.detokenizer import Detokenizer
-from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.text import Detokenizer, TextStream
 from services.gateway.prompts.tokenizer import Tokenizer, TokenizerError, load_tokenizer, longest_token
 from tests.support.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
 

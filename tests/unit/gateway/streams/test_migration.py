@@ -15,9 +15,8 @@ from services.common.request.errors import Code, PacelineError, Reason, overload
 from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.streams.migration import JourneySettings, MigratingRequest
-from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.attempt import Attempt, Outbox
 from services.gateway.targets.messages import Arithmetic, Finished, Lost, Moved, Refused, Speculation, Update, Usage
-from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.pool import Pool
 from services.gateway.tenancy.admission import Tenant
 from tests.support.metrics import value_of

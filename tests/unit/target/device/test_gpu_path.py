@@ -25,7 +25,7 @@ from services.common.kernels.linear import cublas
 from services.common.model import load_block
 from services.common.model.gpu.layers import KernelStack
 from services.drafter.arena_view import ArenaView
-from services.drafter.draft_runner import DraftRunner
+from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.target.device.runner import Runner

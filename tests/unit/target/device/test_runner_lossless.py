@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from services.common.model import Target
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from services.common.pair import attach
 from services.common.request.sampling import SamplingParams, SpeculationParams
 from services.target.core.plan import Plan

@@ -10,7 +10,7 @@ import torch
 
 from services.common.kernels.accept import SlotState
 from services.common.model import Target
-from services.common.model.states.rows import Rows
+from services.common.model.states.states import Rows
 from services.common.pair import attach
 from services.common.request.sampling import FinishReason
 from services.target.cache.manager import KVCacheManager

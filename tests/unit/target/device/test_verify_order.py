@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.common.device.side_stream import SideStream
 from services.target.device import verify
+from services.target.device.verify import SideStream
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial
 from tests.lossless.rig import Rig, RigSettings

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from services.target.engine.first_rounds import REMEDY, ROUNDS, FirstRounds
+from services.target.engine.meter import REMEDY, ROUNDS, FirstRounds
 
 
 def _warned(caplog: pytest.LogCaptureFixture, reads: bool, rounds: list[tuple[int, int, int]]) -> list[int]:

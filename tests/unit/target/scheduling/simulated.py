@@ -11,7 +11,7 @@ from hashlib import blake2b
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Admission, Chunk, Outcome, Plan, Save
 from services.target.core.request import RequestSpec
-from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
+from services.target.scheduling.slots import apply_stop_conditions, stop_ids
 
 VOCAB = 320
 REJECTED = -7

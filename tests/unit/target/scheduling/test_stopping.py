@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.request.sampling import FinishReason, StopParams
-from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
+from services.target.scheduling.slots import apply_stop_conditions, stop_ids
 
 STOP, LENGTH, CONTEXT = FinishReason.STOP_TOKEN, FinishReason.LENGTH, FinishReason.CONTEXT
 TABLE = [

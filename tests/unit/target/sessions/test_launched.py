@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from services.target.core.launching import Launching
-from services.target.sessions.launched import launched
+from services.target.sessions.sessions import launched
 
 
 async def test_a_frame_goes_on_at_the_end_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.target.sessions.launched.LAUNCH_S", 30.0)
+    monkeypatch.setattr("services.target.sessions.sessions.LAUNCH_S", 30.0)
     launching = Launching(lambda: 0.0)
     launching.begin()
     waits = asyncio.create_task(launched(launching))

@@ -7,8 +7,7 @@ import pytest
 from services.target.core.commands import CloseSession, Command
 from services.target.core.load import Load
 from services.target.core.messages import End, RoundNews, Update
-from services.target.sessions.session import Frame, GatewaySession, GoAwayFrame, RoundFrame, SlowGatewayError
-from services.target.sessions.sessions import Sessions
+from services.target.sessions.sessions import Frame, GatewaySession, GoAwayFrame, RoundFrame, Sessions, SlowGatewayError
 
 LOAD = Load(0, 0, 4, 0, 10, 10)
 

@@ -27,8 +27,7 @@ from services.target.engine.thread import EngineThread
 from services.target.sessions.convert import start_from_pb
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
-from services.target.sessions.session import RoundFrame
-from services.target.sessions.sessions import Sessions
+from services.target.sessions.sessions import RoundFrame, Sessions
 from tests.support.fakes_runner import expected_output
 from tests.support.session_client import SessionClient, start
 from tests.unit.target.core.specs import prompt
@@ -122,7 +121,7 @@ async def test_large_frames_to_a_gateway_wait_and_small_ones_do_not(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few tokens take less time than a launch."""
-    monkeypatch.setattr("services.target.sessions.launched.LAUNCH_S", 30.0)
+    monkeypatch.setattr("services.target.sessions.sessions.LAUNCH_S", 30.0)
     async with SessionClient(target.address) as client:
         (session,) = target.sessions._open.values()
         target.launching.begin()

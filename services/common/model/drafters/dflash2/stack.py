@@ -24,8 +24,7 @@ from services.common.model.drafters.spec import LayerTensors
 from services.common.model.gpu.layers import BlockAttention
 from services.common.model.spec import StackSpec
 from services.common.model.stack import Stack
-from services.common.model.states.rows import Rows
-from services.common.model.states.states import LayerState, SpanPlan
+from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.weights import LayerWeights
 
 host_conv = block_conv.reference  # TorchScript takes a plain function
