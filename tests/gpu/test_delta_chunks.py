@@ -29,8 +29,8 @@ def test_chunks_in_cuda_have_the_bits_of_those_in_triton(shape: Shape, starts: l
 
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize(("start", "valid"), [(0, 1152), (45, 1100), (45, 300)])
-def test_a_long_prompt_in_parts_has_the_bits_of_one_in_triton(start: int, valid: int, captured: bool) -> None:
-    """A part goes through its states on another stream, while the next one is prepared; rows may end in any."""
+def test_a_long_prompt_has_the_bits_of_one_in_triton(start: int, valid: int, captured: bool) -> None:
+    """Rows may end in any block."""
     found = [_long(start, valid, cut, captured) for cut in (None, Cut(64, 4, 3))]
     for one, other in zip(*found, strict=True):
         assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, chunks, ring_rows
-from services.common.kernels.gated_delta.chunks.overlap import parts_of
 from services.common.kernels.gated_delta.chunks.source import (
     SHARING,
     chain_bytes,
@@ -29,16 +28,3 @@ def test_on_a_cpu_other_kernels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     span = DeltaSpan(where, where, where, where, 512, ring_rows(16, 4), 4)
     rows_TF, state_SHKV = torch.zeros(512, 12352, dtype=torch.bfloat16), torch.zeros(1, 32, 128, 128)
     assert not chunks.serves_chunk(rows_TF, constants, span, state_SHKV)
-
-
-@pytest.mark.parametrize("blocks", [64, 65, 127, 128, 129, 512])
-def test_a_long_prompt_is_cut_into_parts_of_which_the_first_is_small(blocks: int) -> None:
-    parts = parts_of(1, blocks)
-    assert [block for part in parts for block in part] == list(range(blocks))
-    assert len(parts) == 4
-    assert 0 < len(parts[0]) * 1.8 < min(map(len, parts[1:]))
-
-
-@pytest.mark.parametrize(("sequences", "blocks"), [(1, 1), (1, 63), (2, 64), (8, 128)])
-def test_short_prompts_and_several_are_one_part(sequences: int, blocks: int) -> None:
-    assert parts_of(sequences, blocks) == [range(blocks)]

@@ -10,15 +10,14 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.gated_delta.blocks import DeltaConstants
-from services.common.kernels.gated_delta.chunks import Scratches, serves_chunk
-from services.common.kernels.gated_delta.chunks.overlap import read_blocks
+from services.common.kernels.gated_delta.chunks import Scratches, chain_rows, prepare_rows, serves_chunk
 from services.common.kernels.gated_delta.cut import ALONE, Cut, cut_rows
 from services.common.kernels.gated_delta.norm import norm_kernel
 from services.common.kernels.gated_delta.prepare import prepare_kernel
 from services.common.kernels.gated_delta.rounds import round_rows, serves_round
 from services.common.kernels.gated_delta.scan import scan_kernel
 from services.common.kernels.gated_delta.span import DeltaSpan
-from services.common.kernels.pdl import EXACT, LAUNCH, PDL
+from services.common.kernels.pdl import LAUNCH, PDL
 
 REGISTERS = 128
 """Of a thread that prepares a block among many: four programs share a processor, where two did.
@@ -45,8 +44,8 @@ def delta_rows(
         return out_TF
     few = span.width <= span.widest
     if cut is None and serves_chunk(into_TF, constants, span, state_SHKV):
-        read_TF, joined = _read_chunk(into_TF, constants, span, state_SHKV, ring_SRC)
-        _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim, early=not joined)
+        read_TF = _read_chunk(into_TF, constants, span, state_SHKV, ring_SRC)
+        _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim)
         return out_TF
     cut = cut or cut_rows(batch, heads, v_dim, few)
     # Rows that no block reaches are written by the kernel that norms.
@@ -66,24 +65,26 @@ def delta_rows(
 
 def _read_chunk(
     into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor
-) -> tuple[Tensor, bool]:
-    """Return what rows read, float32, and whether another stream took part; fold blocks and keep the last rows."""
+) -> Tensor:
+    """Return what rows read, float32; fold blocks and keep the last rows."""
     heads, v_dim = state_SHKV.shape[1], state_SHKV.shape[3]
     read_TF = into_TF.new_empty((len(into_TF), heads * v_dim), dtype=torch.float32)
     scratches = _scratches(constants, span, heads, v_dim)
-    return read_TF, read_blocks(into_TF, constants, span, state_SHKV, ring_SRC, scratches, read_TF)
+    prepare_rows(into_TF, constants, span, ring_SRC, heads, scratches)
+    chain_rows(into_TF, span, state_SHKV, ring_SRC, constants.k_heads, scratches, read_TF)
+    return read_TF
 
 
 def _norm(
     read_TF: Tensor, into_TF: Tensor, norm_V: Tensor, eps: float, span: DeltaSpan, ring_SRC: Tensor, out_TF: Tensor,
-    v_dim: int, early: bool = True,
+    v_dim: int,
 ) -> None:  # fmt: skip
     heads, batch = out_TF.shape[1] // v_dim, len(span.slots_B)
     rows = 1 if span.width == 1 else min(16, triton.next_power_of_2(span.width))
     norm_kernel[(triton.cdiv(span.width, rows), heads, batch)](
         read_TF, into_TF, norm_V, span.valid_B, out_TF, eps=eps,
         width=span.width, HEADS=heads, V_DIM=v_dim, FEATURES=into_TF.shape[1], KEPT=ring_SRC.shape[2], ROWS=rows,
-        PDL=PDL, num_warps=1 if rows == 1 else 4, **(LAUNCH if early else EXACT),
+        PDL=PDL, num_warps=1 if rows == 1 else 4, **LAUNCH,
     )  # fmt: skip
 
 

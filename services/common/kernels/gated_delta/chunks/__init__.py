@@ -39,28 +39,24 @@ def serves_chunk(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, st
 
 
 def prepare_rows(
-    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, ring_SRC: Tensor, heads: int, scratches: Scratches,
-    part: range,
-) -> None:  # fmt: skip
-    """Write factors and bases, keys and rates of a part of the blocks."""
+    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, ring_SRC: Tensor, heads: int, scratches: Scratches
+) -> None:
+    """Write factors and bases, keys and rates of the blocks."""
     conv_CK, decay_H, bias_H, k_heads, k_dim = constants
     factors, bases, keys, rates = scratches
     maps = TensorMap(factors.view(-1, _DIM), 2 * BLOCK), TensorMap(keys.view(-1, _DIM), BLOCK)
     prepare_program().launch(
-        (len(part) * k_heads, len(span.slots_B)), *maps, bases, rates, into_TF, ring_SRC, conv_CK, decay_H,
+        (span.most_blocks * k_heads, len(span.slots_B)), *maps, bases, rates, into_TF, ring_SRC, conv_CK, decay_H,
         bias_H, span.slots_B, span.lengths_B, span.folded_B, span.valid_B, conv_CK.stride(1), span.width,
-        span.most_blocks, span.ring, k_heads, heads, into_TF.shape[1], ring_SRC.shape[2], part.start, k_dim**-0.5,
+        span.most_blocks, span.ring, k_heads, heads, into_TF.shape[1], ring_SRC.shape[2], 0, k_dim**-0.5,
     )  # fmt: skip
 
 
 def chain_rows(
     into_TF: Tensor, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor, k_heads: int, scratches: Scratches,
-    read_TF: Tensor, part: range, early: bool = True,
+    read_TF: Tensor,
 ) -> None:  # fmt: skip
-    """Write what rows read, float32, keep the last rows, and fold complete blocks; parts of them go in order.
-
-    It starts while the kernel before it drains, but not `early` where it follows another stream.
-    """
+    """Write what rows read, float32, keep the last rows, and fold complete blocks."""
     heads, (factors, bases, keys, rates) = state_SHKV.shape[1], scratches
     # TMA moves what it is given, of whatever type: a number of a base counts as two halves.
     maps = (
@@ -70,7 +66,7 @@ def chain_rows(
     chain_program().launch(
         (_PARTS * heads, len(span.slots_B)), *maps, rates, into_TF, ring_SRC, span.slots_B, span.lengths_B,
         span.folded_B, span.valid_B, state_SHKV, read_TF, span.width, span.most_blocks, span.ring, k_heads, heads,
-        into_TF.shape[1], ring_SRC.shape[2], part.start, len(part), early=early,
+        into_TF.shape[1], ring_SRC.shape[2], 0, span.most_blocks,
     )  # fmt: skip
 
 
