@@ -42,14 +42,16 @@ class Steps:
             for mode in MODES
         }
 
-    def compile_ahead(self, threads: int) -> None:
-        """Compiles in threads what all of them launch; captures then find it."""
-        if threads > 1 and self.graphs.compiles:
+    def compile_ahead(self, threads: int, cached: bool = False) -> None:
+        """Compiles in threads what all of them launch, if it is not `cached`; captures then find it."""
+        if not self.graphs.compiles:
+            return
+        if threads > 1 and not cached:
             with self.graphs.aside():
                 runs = [step.run for step in self._prefill.values()]
                 runs += [step.run for step in self._first.values()]
                 compile_steps([*runs, *(step.run for step in self._verify.values())], threads)
-            self.graphs.warm = True
+        self.graphs.warm = threads > 1
 
     def capture(self) -> None:
         """Captures all of them, largest first, so that memory is claimed once."""

@@ -22,15 +22,14 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
 
     Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
     sequences of random tokens. Attention over a long context is missing; live rounds correct the table. With more than
-    one of `threads` kernels are compiled before.
+    one of `threads` kernels are compiled before, unless an earlier start has compiled the same.
 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
     """
     steps.round.set_rows(())
-    if check is not None:
-        check.recall()
-    steps.compile_ahead(threads)
+    captured_before = check is not None and check.recall()
+    steps.compile_ahead(threads, captured_before)
     steps.capture()
     if check is not None:
         check.judge(CapturedSteps(pool, steps))

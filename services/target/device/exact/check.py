@@ -79,10 +79,14 @@ class ExactCheck:
         self._kept = None if mode is ExactMode.OFF or unchecked else file.read()
         self.found = Exactness(mode=mode, unchecked="it is off" if mode is ExactMode.OFF else unchecked)
 
-    def recall(self) -> None:
-        """Before steps are captured: keeps the library from the products that an earlier start found."""
+    def recall(self) -> bool:
+        """Before steps are captured: keeps the library from the products that an earlier start found.
+
+        Whether there was one. It captured the same steps, and left what it compiled where the verdict lies.
+        """
         for product in self._kept.refused if self._kept else ():
             allowed.refuse(*product)
+        return self._kept is not None
 
     def judge(self, subject: Subject) -> None:
         """Behind the captures: compares, unless an earlier start did, and mends what differs.

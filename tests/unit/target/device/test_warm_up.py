@@ -1,12 +1,19 @@
-"""What a round costs is measured with rows that choose different experts, and leaves nothing behind."""
+"""What a round costs is measured with rows that choose different experts, and leaves nothing behind.
 
+Before, kernels are compiled ahead, once for all starts that keep what was compiled.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from services.common.device.graph import StepGraphs
 from services.common.model import Target
+from services.target.device import steps as device_steps
 from services.target.device import warm_up
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Rig, RigSettings
@@ -66,3 +73,23 @@ def test_texts_are_as_without_it(family: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(warm_up, "_measure", lambda *arguments: 1)
     with Rig(pair.target, pair.drafter, SETTINGS) as rig, torch.inference_mode():
         assert [one.tokens for one in rig.run(specs)] == texts
+
+
+@pytest.mark.parametrize(("threads", "cached", "compiles"), [(16, False, True), (16, True, False), (1, False, False)])
+def test_kernels_are_compiled_ahead_where_no_earlier_start_has(
+    threads: int, cached: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def compile_steps(runs: Sequence[Callable[[], object]], threads: int) -> None:
+        asked.append((len(runs), threads))
+
+    pair = made_up_pair()
+    with Rig(pair.target, pair.drafter, SETTINGS) as rig:
+        monkeypatch.setattr(device_steps, "compile_steps", compile_steps)
+        monkeypatch.setattr(StepGraphs, "compiles", True)
+        monkeypatch.setattr(StepGraphs, "aside", lambda graphs: nullcontext())
+        steps = rig.runner.steps
+        steps.compile_ahead(threads, cached)
+        assert asked == ([(steps.graphs.counters.captures, threads)] if compiles else [])
+        assert steps.graphs.warm == (threads > 1), "one run is enough where nothing is left to compile"

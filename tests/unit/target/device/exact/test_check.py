@@ -88,6 +88,17 @@ def test_a_shape_that_differs_falls_back_to_own_products(tmp_path: Path, caplog:
     assert vars(warned)["mended"] == ("verify 2 x 4",)
 
 
+def test_a_start_knows_whether_an_earlier_one_captured_the_same(tmp_path: Path) -> None:
+    def known(mode: ExactMode, key: str) -> bool:
+        return ExactCheck(mode, VerdictFile(key, tmp_path)).recall()
+
+    assert not known(ExactMode.FALLBACK, "key")
+    start(ExactMode.FALLBACK, MadeUpSteps(), tmp_path)
+    assert known(ExactMode.FALLBACK, "key")
+    assert not known(ExactMode.FALLBACK, "another") and not known(ExactMode.OFF, "key")
+    allowed.allow_all()
+
+
 def test_a_kept_verdict_falls_back_before_steps_are_captured(tmp_path: Path) -> None:
     steps = MadeUpSteps(wrong=(WRONG,))
     first = start(ExactMode.FALLBACK, steps, tmp_path)
