@@ -30,6 +30,8 @@ LARGE_BYTES = 1 << 16
 SMALL_THREADS = 4
 """Tenants whose small bodies are read at the same time."""
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+HALF = re.compile("[\ud800-\udfff]")
 NAME = re.compile(r"[A-Za-z_]\w*")
 MOST_CHARACTERS = 200
 TAGS = frozenset(
@@ -115,6 +117,9 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
         return kind.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
+    if faults[0]["type"] == "json_invalid" and (name := _half_character(body)):
+        text = f"{name}: holds half a character, a \\u escape from d800 to dfff without its other half"
+        raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
     unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
     if unknown and (said := _without_absent(body, unknown)):
         try:
@@ -133,6 +138,30 @@ def _without_absent(body: bytes | bytearray, unknown: list[tuple[int | str, ...]
             del place[last]
             changed = True
     return json.dumps(value) if changed else ""
+
+
+def _half_character(body: bytes | bytearray) -> str:
+    """The name of a text with half a character, as clients have that cut texts by UTF-16; empty where that is no fault.
+
+    Pydantic takes such a body for no JSON at all, and says where in bytes.
+    """
+    if not SURROGATE.search(body):
+        return ""
+    try:
+        left: list[tuple[tuple[int | str, ...], Any]] = [((), json.loads(body))]
+    except (ValueError, RecursionError):
+        return ""
+    while left:
+        path, value = left.pop()
+        if isinstance(value, str) and HALF.search(value):
+            return _name(path)
+        if isinstance(value, dict):
+            if any(HALF.search(key) for key in value):
+                return _name(path)
+            left += (((*path, key), inner) for key, inner in reversed(value.items()))
+        elif isinstance(value, list):
+            left += (((*path, at), inner) for at, inner in reversed([*enumerate(value)]))
+    return ""
 
 
 def _place(value: Any, steps: Sequence[int | str]) -> dict[Any, Any]:

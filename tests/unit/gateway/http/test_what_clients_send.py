@@ -174,6 +174,28 @@ def test_a_refusal_names_the_place_at_fault_in_the_client_s_words(api: str) -> N
     assert refused > len([*places(body)])
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_half_a_character_is_refused_by_the_name_of_its_text(api: str) -> None:
+    """Clients that cut texts by UTF-16 send such, and a parser of UTF-8 has only a byte's number to say."""
+    ask, body, refuse = APIS[api]
+    texts = [path for path in places(body) if isinstance(at(body, path), str)]
+    for path in texts:
+        for half in ("x\ud83d", "\ude00x", "\ud83d\ud83d\ude00"):
+            with pytest.raises(PacelineError) as refusal:
+                ask(with_value(body, path, half))
+            said = refuse(refusal.value)["error"]["message"]
+            assert said.startswith(f"{name(path)}: holds half a character, a \\u escape"), said
+    assert texts
+
+
+@pytest.mark.parametrize(
+    "data", [b'"\\ud83d', b"{" + b'"\\ud83d":' * 9, b'{"a":"\\ud83d","b":' + b"[" * 9999, b'{"a":"\\ud8zz"}']
+)
+def test_what_is_no_json_with_half_a_character_is_called_no_json(data: bytes) -> None:
+    with pytest.raises(PacelineError, match="not a JSON object"):
+        parsed(CompletionBody, data)
+
+
 HISTORY: dict[str, tuple[Any, Any]] = {
     "arguments as an object": (CALL["function"] | {"arguments": {"a": "b"}}, {"a": "b"}),
     "arguments as a list": (CALL["function"] | {"arguments": "[1]"}, {}),
