@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
-from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.body import parsed_again
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody
 from services.gateway.http.schema.history import MOST_PARTS
@@ -167,7 +167,7 @@ def chat_of(body: CountBody) -> ChatBody:
     _configure(chat, body.output_config or OutputConfig())
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
-    return parsed(ChatBody, json.dumps(chat).encode())
+    return parsed_again(ChatBody, chat)
 
 
 def _configure(chat: dict[str, Any], config: OutputConfig) -> None:

@@ -1,13 +1,12 @@
 """Bodies of OpenAI's Responses API, and the chats that they are. Nothing is stored: each carries all that was said."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
-from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.body import parsed, parsed_again
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling
 from services.gateway.http.schema.history import MOST_PARTS
@@ -216,7 +215,7 @@ def read_response(raw: bytearray) -> ResponseChat:
         PacelineError: it is invalid.
     """
     body = parsed(ResponsesBody, raw)
-    chat = parsed(ResponseChat, json.dumps(_chat(body)).encode())
+    chat = parsed_again(ResponseChat, _chat(body))
     chat._asked = body
     return chat
 

@@ -11,6 +11,8 @@ import pytest
 
 from services.common.request.errors import PacelineError
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
+from services.gateway.http.endpoints.message_bodies import MessagesBody, chat_of
+from services.gateway.http.endpoints.response_bodies import ResponsesBody, read_response
 from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query, completion_query
 from services.gateway.http.schema.bodies import ChatBody, CompletionBody
@@ -20,7 +22,16 @@ from tests.support.giant_bodies import GiantBodies
 GROWN_KIB = 64 * 1024
 CPU_S = 1.0
 REFUSAL_BYTES = 2048
-ENDPOINTS: dict[Any, Any] = {ChatBody: chat_query, CompletionBody: completion_query}
+ENDPOINTS: dict[Any, Callable[[bytes], Any]] = {
+    ChatBody: lambda body: chat_query(parsed(ChatBody, body), Headers()),
+    CompletionBody: lambda body: completion_query(parsed(CompletionBody, body), Headers()),
+    MessagesBody: lambda body: chat_query(chat_of(parsed(MessagesBody, body)), Headers()),
+    ResponsesBody: lambda body: chat_query(read_response(bytearray(body)), Headers()),
+}
+SAMPLE: dict[Any, int] = {ChatBody: 12, CompletionBody: 12}
+"""Every so many-th body, without --full; fewer of those that are translated into chats."""
+
+OTHERS_SAMPLE = 41
 
 
 def peak_kib() -> int:
@@ -37,7 +48,7 @@ def forget_peak() -> None:
 def read(kind: Any, body: bytes) -> str:
     """The refusal of a body, empty where it is taken."""
     try:
-        ENDPOINTS[kind](parsed(kind, body), Headers())
+        ENDPOINTS[kind](body)
     except PacelineError as error:
         return json.dumps(error_reply(error))
     return ""
@@ -47,7 +58,8 @@ def read(kind: Any, body: bytes) -> str:
 def test_no_body_becomes_many_objects(kind: Any, full: bool, report_counts: Callable[[str, int], None]) -> None:
     read(kind, b"{}")
     sizes = (MAX_CLIENT_MESSAGE_BYTES, 1 << 20) if full else (1 << 19,)
-    for name, body in chain.from_iterable(GiantBodies(kind, size, 1 if full else 12) for size in sizes):
+    step = 1 if full else SAMPLE.get(kind, OTHERS_SAMPLE)
+    for name, body in chain.from_iterable(GiantBodies(kind, size, step) for size in sizes):
         forget_peak()
         before, began = peak_kib(), time.thread_time()
         refusal = read(kind, body)
@@ -56,3 +68,14 @@ def test_no_body_becomes_many_objects(kind: Any, full: bool, report_counts: Call
         assert len(refusal) <= REFUSAL_BYTES, (name, refusal[:REFUSAL_BYTES])
         assert not full or used_s <= CPU_S, (name, used_s)
         report_counts("giant_bodies", 1)
+
+
+@pytest.mark.parametrize("kind", [MessagesBody, ResponsesBody])
+def test_a_text_that_is_judged_again_takes_no_more_memory_for_its_letters(kind: Any) -> None:
+    fields = {MessagesBody: b'"max_tokens":5,"messages":[]', ResponsesBody: b'"input":"x"'}
+    body = b'{"model":"m",%b,"presence_penalty":"%b"}' % (fields[kind], "\u00e9".encode() * (1 << 20))
+    read(kind, b"{}")
+    forget_peak()
+    before = peak_kib()
+    assert "presence_penalty" in read(kind, body)
+    assert peak_kib() - before <= GROWN_KIB // 4, "six times as much with escapes"
