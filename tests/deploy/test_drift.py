@@ -195,6 +195,16 @@ def test_a_counter_is_drawn_by_its_growth() -> None:
                     assert expression[: counted.start()].endswith(("rate(", "increase(")), expression
 
 
+def test_what_is_joined_names_the_labels_that_it_brings_if_only_none() -> None:
+    """Without them PromQL takes a bracket that follows for their list, and refuses the whole query."""
+    expressions = [text for board in BOARDS for panel in board.panels for text, _ in panel.expressions]
+    joined = [text for text in (*expressions, *(rule["expr"] for rule in rules())) if "group_" in text]
+    assert joined
+    for text in joined:
+        for follows in re.split(r"\bgroup_(?:left|right)\b", text)[1:]:
+            assert re.match(r"\s*\([a-z_, ]*\)\s*\S", follows), text
+
+
 def test_dashboards_mark_deploys_link_to_each_other_and_bound_their_axes() -> None:
     for board in BOARDS:
         committed = json.loads((ROOT / f"deploy/grafana/dashboards/{board.uid}.json").read_text())

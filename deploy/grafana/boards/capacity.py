@@ -164,7 +164,7 @@ CAPACITY = Board(
             "short",
             "Distinct experts over all layers, those that prompts read included, and what of it lay beside the GPU.",
             (
-                (f"{EXPERTS_READ} / on ({PAIR}) group_left ({ROUNDS} > 0)", "{{pair}} {{memory}}"),
+                (f"{EXPERTS_READ} / on ({PAIR}) group_left () ({ROUNDS} > 0)", "{{pair}} {{memory}}"),
                 (rate("paceline_expert_exchanges_total", by=PAIR), "{{pair}} exchanges a second"),
             ),
         ),
@@ -172,7 +172,7 @@ CAPACITY = Board(
             "Bytes of experts a token",
             "bytes",
             "What a token of an answer reads of experts, by the memory that they lie in.",
-            ((f"{EXPERT_BYTES} / on ({PAIR}) group_left ({TOKENS} > 0)", "{{pair}} {{memory}}"),),
+            ((f"{EXPERT_BYTES} / on ({PAIR}) group_left () ({TOKENS} > 0)", "{{pair}} {{memory}}"),),
         ),
         Panel(
             "Captures after warm-up",

@@ -4,6 +4,8 @@ import asyncio
 import math
 import random
 import re
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -33,6 +35,9 @@ SCRAPED_S = 30.0
 TRIES = 3
 # Of the chart's ports of a worker, which of a Release's are theirs.
 PORTS = {"9100": 2, "50062": 4, "50063": 5}
+ELSEWHERE = re.compile(r"\b(?:DCGM|kube)_|\bpaceline_accepted_nodes_")
+"""Of other exporters, of GPUs and of what Kubernetes wants; and what only rounds of trees count."""
+
 ASKS_A_CLUSTER = tuple(f"kubectl {verb} " for verb in ("get", "describe", "scale", "logs", "exec"))
 SELECTOR = re.compile(r"\bpaceline[a-z0-9_:]+(?:\{[^}]*\})?")
 
@@ -190,11 +195,12 @@ def test_every_pod_is_scraped(eventful: Watched) -> None:
 def test_every_panel_has_data(eventful: Watched, board: object, report_counts: Callable[[str, int], None]) -> None:
     (found,) = [each for each in BOARDS if each is board]
     expressions = [(panel.title, expression) for panel in found.panels for expression, _ in panel.expressions]
-    # Those of other exporters: of GPUs, and of what Kubernetes wants.
-    expressions = [each for each in expressions if not re.search(r"\b(DCGM|kube)_", each[1])]
-    empty = [each for each in expressions if not has_data(eventful.prometheus, concrete(each[1], "5m"))]
+    filled = [each for each in expressions if not ELSEWHERE.search(each[1])]
+    empty = [each for each in filled if not has_data(eventful.prometheus, concrete(each[1], "5m"))]
     assert empty == []
-    report_counts("panel_expressions", len(expressions))
+    for _, expression in {*expressions} - {*filled}:
+        assert eventful.prometheus.query(concrete(expression, "5m")) == [], "it is PromQL, and nobody counts it here"
+    report_counts("panel_expressions", len(filled))
 
 
 def test_every_rule_is_healthy_and_reads_data(eventful: Watched, report_counts: Callable[[str, int], None]) -> None:
@@ -217,6 +223,12 @@ def told(release: Release, port: str) -> str:
         return str(page.read().decode())
 
 
+def paceline(release: Release, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the package, at the first gateway."""
+    command = [sys.executable, "-m", "paceline", *words, "--address", release.addresses("gateway", 0)[0]]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
     eventful: Watched, report_counts: Callable[[str, int], None]
 ) -> None:
@@ -237,6 +249,9 @@ def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
                 assert all(has_data(eventful.prometheus, text) for text in texts), command
             elif scraped:
                 assert re.search(rf"^{scraped[2]}", told(eventful.release, scraped[1]), re.MULTILINE), command
+            elif command.startswith("paceline "):
+                ran = paceline(eventful.release, *command.split()[1:])
+                assert ran.returncode == 0, (command, ran.stderr)
             elif field:
                 assert reduce(getattr, field.split("."), target) is not None, command
             else:
