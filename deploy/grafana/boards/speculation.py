@@ -148,5 +148,17 @@ SPECULATION = Board(
             "Draft tokens accepted from trees per second by row of the tree; row 1 is the likeliest.",
             ((rate("paceline_accepted_nodes_total", by="row"), "{{row}}"),),
         ),
+        Panel(
+            "Accepted children of trees",
+            "tps",
+            "Draft tokens accepted from trees per second by place among their parent's children, from 1 on.",
+            ((rate("paceline_accepted_children_total", by="child"), "{{child}}"),),
+        ),
+        Panel(
+            "Rounds of trees",
+            "ops",
+            "Rounds per second whose drafts were trees, by their nodes.",
+            ((rate("paceline_tree_rounds_total", by="width"), "{{width}} nodes"),),
+        ),
     ),
 )
