@@ -10,6 +10,7 @@ WIDTH = "services.target.scheduling.width.node_acceptance"
 CHOICE = "services.common.kernels.choose_nodes.reference"
 _KERNELS = "tests/kernels/test_nodes.py::"
 _LOSSLESS = "tests/lossless/test_nodes.py::"
+_ACCEPTANCE = "tests/unit/target/scheduling/test_node_acceptance.py::"
 SWEEP = f"{_LOSSLESS}test_trees_say_nothing_else_than_plain_decoding"
 TREES = f"{_KERNELS}test_a_thousand_random_trees_equal_plain_decoding"
 BEST = "tests/unit/common/model/test_nodes.py::test_nodes_are_those_whose_paths_are_likeliest_and_come_in_that_order"
@@ -86,7 +87,21 @@ NODES = (
         WIDTH,
         "chances.matched[row - 1] += 1.0",
         "chances.matched[0] += 1.0",
-        "tests/unit/target/scheduling/test_node_acceptance.py::test_a_round_tells_what_every_smaller_tree_would_have_accepted",
+        f"{_ACCEPTANCE}test_a_round_tells_what_every_smaller_tree_would_have_accepted",
+    ),
+    Mutant(
+        "trees-of-any-request-are-worth-the-same",
+        WIDTH,
+        "chance = scale * others.matched[place]",
+        "chance = others.matched[place]",
+        f"{_ACCEPTANCE}test_what_chains_accept_now_scales_what_trees_accepted",
+    ),
+    Mutant(
+        "a-tree-is-priced-as-a-chain",
+        "services.target.core.width",
+        "return isinstance(other, Tree) and int(self) == int(other)",
+        "return int(self) == other",
+        "tests/unit/target/scheduling/test_trees_priced.py::test_trees_that_do_not_pay_cost_nothing",
     ),
     Mutant("a-child-scores-without-its-path", CHOICE, "first = score - values", "first = -values", BEST),
 )
