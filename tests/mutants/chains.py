@@ -60,4 +60,13 @@ CHAINS = (
     Mutant("lookup-in-the-place-of-every-draft", "services.drafter.proposers.cascade",
            "found.chances_BK[:, :1] > _LIKELY", "found.chances_BK[:, :1] > -1.0",
            "tests/unit/drafter/test_cascade.py::test_a_row_that_repeats_itself_is_continued_and_another_drafted"),
+    Mutant("latest-occurrence-for-the-majority", "services.drafter.proposers.repeats", "agreeing_BMK.sum(-1).argmax(1)",
+           "start_BM.argmax(1)", "tests/unit/drafter/test_ngram.py::test_what_most_matches_say_wins"),
+    Mutant("path-beside-whole-scores-of-the-head", "services.common.model.drafters.nodes",
+           "torch.log1p(-chances_BD)[:, :, None]", "0.0 * chances_BD[:, :, None]",
+           "tests/unit/common/model/test_nodes.py::test_a_path_from_elsewhere_takes_its_share_of_the_scores"),
+    Mutant("confidence-by-the-row-alone", "services.common.model.drafters.dspark.confidence",
+           "if self._before_R is not None:", "if False:",
+           "tests/unit/common/model/test_drafter_kinds.py"
+           "::test_candidates_are_as_likely_together_as_a_checkpoint_is_sure"),
 )  # fmt: skip
