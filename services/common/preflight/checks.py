@@ -24,6 +24,8 @@ class Asked:
     memory_fraction: float = 0.9
     pairs: int = 1
     """Pairs that share the memory of the device."""
+    expert_bytes: int = 0
+    """Bytes that experts may take of a GPU; 0: all."""
     weightless: bool = False
     """Weights are drawn at random: there need be none."""
     target: Source = field(init=False)
@@ -86,7 +88,7 @@ def room(asked: Asked) -> Problem | None:
     dtype = asked.dtype or ("bfloat16" if found or asked.device == "cuda" else "float32")
     if dtype not in memory.SIZES or (asked.device == "cuda" and not found):
         return None  # Others refuse these.
-    need = memory.Need(*weights.numbers(target, drafter))
+    need = memory.Need(*weights.numbers(target, drafter), asked.expert_bytes)
     return memory.memory_problem(asked.target.name, need, found, dtype, asked.memory_fraction, asked.pairs)
 
 

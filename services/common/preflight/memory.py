@@ -31,16 +31,25 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Need:
-    """Numbers of weights: target, drafter, and the tables of which a drafter on a GPU has copies."""
+    """Numbers of weights: target, drafter, the tables of which a drafter on a GPU has copies, and the target's experts.
+
+    A GPU holds experts of `expert_bytes`, 0: all.
+    """
 
     target: int
     drafter: int
     tables: int
+    experts: int = 0
+    expert_bytes: int = 0
+
+    def beside(self, size: int, pairs: int) -> int:
+        """Bytes of the experts that a GPU reads in the memory of its machine."""
+        return pairs * max(0, size * self.experts - self.expert_bytes) if self.expert_bytes else 0
 
     def on_gpu(self, size: int, pairs: int) -> int:
         """Bytes at least, with numbers of `size` bytes, for all pairs of one GPU."""
         copies = self.tables if self.drafter else 0
-        return pairs * (size * (self.target + self.drafter + copies) + _PROCESSES)
+        return pairs * (size * (self.target + self.drafter + copies) + _PROCESSES) - self.beside(size, pairs)
 
     def on_cpu(self, size: int, pairs: int) -> int:
         """The same for a machine without one."""
@@ -91,6 +100,9 @@ def memory_problem(
     if size > may:
         sentence = f"needs at least {gb(size)} in {dtype}, and {fraction:g} of {largest.name}'s memory are {gb(may)}"
         return Problem(name, sentence, _less(pairs, dtype))
+    if (beside := need.beside(SIZES[dtype], pairs)) > (have := free_bytes()):
+        sentence = f"needs {gb(beside)} of memory for experts beside the GPU, and {gb(have)} are free"
+        return Problem(name, sentence, "raise expert_bytes, or take a smaller model")
     if size > max(one.free for one in found):
         sentence = f"needs at least {gb(size)} in {dtype}, and other processes leave {gb(largest.free)} of the GPU"
         return Problem(name, sentence, "end them: nvidia-smi lists them")

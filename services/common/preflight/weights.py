@@ -22,7 +22,7 @@ from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
 from services.common.model.files.formats import open_safetensors
 from services.common.model.files.weight_formats import BESIDE
-from services.common.model.spec import ModelSpec
+from services.common.model.spec import Experts, ModelSpec
 from services.common.model.weights.weights import elements, model_shapes, table_elements
 from services.common.preflight.source import Source
 
@@ -157,7 +157,9 @@ def _headers(source: Source) -> IntegerSource | None:
     return open_safetensors(folder, lambda where: Headers(where, source.remote))
 
 
-def numbers(target: ModelSpec, drafter: AnyDrafterSpec | None) -> tuple[int, int, int]:
-    """Return how many numbers the target's weights, all of the drafter's, and embedding and head have."""
+def numbers(target: ModelSpec, drafter: AnyDrafterSpec | None) -> tuple[int, int, int, int]:
+    """Return how many numbers the target's weights, all of the drafter's, embedding and head, and experts have."""
     drafted = 0 if drafter is None else elements(checkpoint_shapes(drafter))
-    return elements(model_shapes(target)), drafted, table_elements(target)
+    mixtures = [layer.ffn for layer in target.layers if isinstance(layer.ffn, Experts)]
+    experts = sum(3 * target.hidden_size * own.inner * own.count for own in mixtures)
+    return elements(model_shapes(target)), drafted, table_elements(target), experts

@@ -1,0 +1,42 @@
+"""Pre-flight of a mixture that no GPU holds: experts beside it count for the machine's memory."""
+
+from pathlib import Path
+
+import pytest
+
+from services.common.preflight import memory, weights
+from services.common.preflight.memory import Gpu, Need, memory_problem
+from services.common.preflight.source import Source
+from tests.support.tiny_checkpoints import TinyShape, write_configs
+
+GIB = 1 << 30
+LARGE = Need(target=30 * GIB, drafter=0, tables=GIB, experts=28 * GIB)
+"""60 GiB in bfloat16, of which experts are 56."""
+HELD = Need(target=30 * GIB, drafter=0, tables=GIB, experts=28 * GIB, expert_bytes=12 * GIB)
+GPU = Gpu("H", 24 * GIB, 23 * GIB)
+
+
+def test_numbers_tell_the_experts(tmp_path: Path) -> None:
+    changes = {"num_experts": 6, "moe_intermediate_size": 32, "mlp_only_layers": [1]}
+    folder = write_configs(tmp_path, TinyShape(), "qwen3_moe", changes).target
+    *_, experts = weights.numbers(weights.target_spec(Source(str(folder))), None)
+    assert experts == 3 * 6 * 3 * 32 * 32
+
+
+def test_a_budget_leaves_the_other_experts_beside_the_gpu() -> None:
+    assert LARGE.beside(2, 1) == 0
+    assert HELD.beside(2, 1) == (56 - 12) * GIB
+    assert LARGE.on_gpu(2, 1) - HELD.on_gpu(2, 1) == 44 * GIB
+    assert Need(30 * GIB, 0, GIB, 28 * GIB, 99 * GIB).beside(2, 1) == 0, "all of them fit"
+
+
+@pytest.mark.parametrize(("need", "free", "said"), [
+    (LARGE, 99, "needs at least"),
+    (HELD, 50, ""),
+    (HELD, 40, "needs 47.2 GB of memory for experts beside the GPU, and 42.9 GB are free"),
+])  # fmt: skip
+def test_what_does_not_fit_is_said(need: Need, free: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda: free * GIB)
+    problem = memory_problem("m", need, (GPU,), "bfloat16", 0.9, 1)
+    assert (problem is None) == (said == "")
+    assert problem is None or said in problem.line
