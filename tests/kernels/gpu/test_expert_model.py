@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from services.common.model import load_target
 from tests.kernels.gpu.devices import DEVICE, DTYPES
@@ -17,6 +18,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3_moe": EXPERTS | {"mlp_only_layers": [0]},
     "qwen3_5_moe_text": EXPERTS | LAYERS | {"shared_expert_intermediate_size": 32},
 }
+
+
+ROUNDED = 1.5
+"""In bfloat16 the kernels are no further from float32 than so many times what the CPU path is in bfloat16."""
+
+
+def away(found: Tensor, expected: Tensor) -> float:
+    """The norm of the difference."""
+    return float((found.double().cpu() - expected.double()).norm())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -33,5 +43,9 @@ def test_rows_have_the_same_bits_in_any_cut_and_are_close_to_the_cpu_path(
     assert torch.equal(found, plain)
     with on_cpu():
         expected, _ = run(load_target(folder), ((17, 17, True),))
-    loose = 0.1 if dtype == torch.bfloat16 else 5e-4
-    torch.testing.assert_close(plain.float().cpu(), expected, atol=loose * float(expected.abs().max()), rtol=0)
+    if dtype == torch.float32:
+        torch.testing.assert_close(plain.cpu(), expected, atol=5e-4 * float(expected.abs().max()), rtol=0)
+        return
+    with on_cpu():
+        rounded, _ = run(load_target(folder, dtype), ((17, 17, True),))
+    assert away(plain, expected) < ROUNDED * away(rounded, expected)

@@ -183,11 +183,12 @@ def _multiply(
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
     gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
+    columns = 2 * cut.depth // x.itemsize
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
         outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=places.rows, BAND=cut.band,
-        DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated,
+        DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated,
         AHEAD=cut.ahead and at_E is None, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

@@ -1,11 +1,11 @@
-"""How products of experts are cut; no cut changes a bit. None was measured on a GPU yet."""
+"""How products of experts are cut, as an H200 was quickest with those of Qwen3-30B-A3B; no cut changes a bit."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns at a time.
+    """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns of two bytes at a time.
 
     With `ahead` the second product fetches its weights while the first one runs.
     """
@@ -18,14 +18,16 @@ class Tiling:
     ahead: bool = False
 
 
+_FEW = 16
+"""Pairs up to which programs are so few that each must have more on its way."""
+
+
 def tiling(pairs: int, experts: int) -> Tiling:
     """Return the cut for so many pairs of row and rank: tiles have some more rows than an expert gets on average."""
     average = -(-pairs // experts)
-    if average <= 8:
-        return Tiling(16)
     if average <= 32:
-        return Tiling(32)
-    return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=128, warps=8, stages=3)
+        return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3)
+    return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=256, warps=8, stages=4)
 
 
 def most_tiles(pairs: int, experts: int, cut: Tiling) -> int:

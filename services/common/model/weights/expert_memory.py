@@ -1,5 +1,7 @@
 """Where the experts of a layer lie: in the device's memory, or in host memory that its kernels read over the link."""
 
+import mmap
+import weakref
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -92,9 +94,11 @@ def new_experts(
         return (first, second), None
     if any(prod(shape) % _UNIT for shape in shapes):
         raise ModelError(f"experts of {shapes} cannot lie in host memory: they are no multiple of {_UNIT} numbers")
-    hosts = [_locked((count - resident, *shape), like) for shape in shapes]
+    hosts = [_host_stack((count - resident, *shape), like.dtype) for shape in shapes]
     at_2E = torch.stack([_places(stack, host) for stack, host in zip((first, second), hosts, strict=True)])
     cold = ColdExperts((first, second), (hosts[0], hosts[1]), at_2E.to(like.device), list(range(count)))
+    if like.device.type == "cuda":
+        _lock(cold)
     return (first, second), cold
 
 
@@ -115,9 +119,24 @@ def _places(stack: Tensor, host: Tensor) -> Tensor:
     return torch.tensor([byte // unit for byte in (*near, *(between + place * size for place in range(len(host))))])
 
 
-def _locked(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Return host memory; for a GPU locked in place: torch's own allocator would take up to twice as much."""
-    made = torch.empty(shape, dtype=like.dtype)
-    if like.device.type == "cuda":
-        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(made.data_ptr(), made.nbytes, 0)))
-    return made
+def _host_stack(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return whole pages of host memory, which nothing else shares: those of a stack are locked alone."""
+    size = prod(shape) * dtype.itemsize
+    pages = torch.empty(size + 2 * mmap.PAGESIZE, dtype=torch.uint8)
+    first = -pages.data_ptr() % mmap.PAGESIZE
+    return pages[first : first + size].view(dtype).view(shape)
+
+
+def _lock(cold: ColdExperts) -> None:
+    """Lock host memory in place until the experts are gone: torch's own allocator would take up to twice as much."""
+    cudart = torch.cuda.cudart()
+    for host in cold.host:
+        size = -(-host.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        torch.cuda.check_error(int(cudart.cudaHostRegister(host.data_ptr(), size, 0)))
+        weakref.finalize(cold, _unlock, host).atexit = False
+
+
+def _unlock(host: Tensor) -> None:
+    """Give pages back to the system before `host`, which is held until then, is freed."""
+    torch.cuda.synchronize()
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(host.data_ptr())))
