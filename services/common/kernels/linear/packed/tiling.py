@@ -118,7 +118,8 @@ def left_cut(
     step = 2 * EIGHT if kind == Kind.GATED else EIGHT
     if not rows or depth % (_SUB_BYTES * 8 // bits) or lines % step or kind not in _KINDS:
         return None
-    ctas = 1 if lines <= _PROCESSORS * _MOST_LEFT else 2
+    # Two have no registers for the sums of many rows.
+    ctas = 1 if lines <= _PROCESSORS * _MOST_LEFT or rows == LEFT_ROWS[-1] else 2
     waves = -(-lines // (_PROCESSORS * (_MOST_LEFT if ctas == 1 else _MOST_LEFT_OF_TWO)))
     band = -(-lines // (_PROCESSORS * waves * step)) * step
     together = cluster or next(most for least, most in _TOGETHER if rows >= least)
