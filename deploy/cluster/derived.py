@@ -1,13 +1,16 @@
 """Settings of the two services of a pair, derived from those of the cluster; imports no ray."""
 
+import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
+from services.common.preflight.kind import CONFIG
 from services.common.request.errors import PacelineError
 from services.common.serving.addresses import host_port
 from services.common.serving.hub import OWN_HEAD
@@ -17,10 +20,31 @@ from services.target.settings import TargetSettings
 # What a target needs after the grace of its requests: notice of readiness, moving the rest, closing.
 MOVE_S = 4.0
 
+_PACKING = "quantization_config"
+
 
 def default_dtype(device: str) -> str:
     """bfloat16 on a GPU, float32 on a CPU."""
     return "bfloat16" if device.startswith("cuda") else "float32"
+
+
+def drafter_weights(settings: ClusterSettings, device: str) -> str:
+    """What a drafter's products read: unless it is chosen, eight bits beside a target in packed weights on a GPU.
+
+    A round there waits for half the bytes or fewer, so those of the drafter are a larger part of it.
+    """
+    bfloat16 = device.startswith("cuda") and (settings.dtype or default_dtype(device)) == "bfloat16"
+    chosen = settings.drafter_weights != "auto" or settings.proposer != "dflash" or "dtype" in settings.target_settings
+    return "int8" if bfloat16 and not chosen and _packed(Path(settings.model) / CONFIG) else settings.drafter_weights
+
+
+def _packed(config: Path) -> bool:
+    """Whether a config.json says that weights are packed; what is wrong with one is told where it is read."""
+    with suppress(OSError, ValueError):
+        told = json.loads(config.read_text(encoding="utf-8"))
+        parts = (told, told.get("text_config")) if isinstance(told, dict) else ()
+        return any(isinstance(part, dict) and bool(part.get(_PACKING)) for part in parts)
+    return False
 
 
 def pinned(core: int, own: Mapping[str, Any]) -> int:
@@ -63,7 +87,7 @@ def target_settings(
     derived = TargetSettings(
         model=settings.model,
         drafter_model=settings.drafter if settings.proposer == "dflash" else "none",
-        drafter_weights=settings.drafter_weights,
+        drafter_weights=drafter_weights(settings, device),
         drafter_sample_from_anchor=settings.drafter_sample_from_anchor,
         drafter_address="" if settings.proposer == "none" else drafter_socket(run_dir, index),
         model_name=settings.model_name,
@@ -109,7 +133,7 @@ def drafter_settings(
     derived = DrafterSettings(
         model=_drafter_folder(settings) if settings.proposer == "dflash" else "",
         proposer=settings.proposer,
-        weights=settings.drafter_weights,
+        weights=drafter_weights(settings, device),
         sample_from_anchor=settings.drafter_sample_from_anchor,
         model_name=settings.model_name,
         pair_id=pair_id(settings, index),

@@ -1,6 +1,7 @@
 """Every setting of a target and a drafter can be given to the controller, and is judged before anything starts."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 import time
@@ -150,3 +151,26 @@ def test_the_controllers_settings_are_judged_without_ray_or_torch() -> None:
     program = "import sys, deploy.cluster.derived; print({'ray', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "device", "expected"),
+    [
+        ({"quantization_config": {"quant_method": "fp8"}}, (), "cuda", "int8"),
+        ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, (), "cuda", "int8"),
+        ({"quantization_config": {"quant_method": "fp8"}}, ("--drafter-weights", "dtype"), "cuda", "dtype"),
+        ({"quantization_config": {"quant_method": "fp8"}}, (), "cpu", "auto"),
+        ({"quantization_config": {"quant_method": "fp8"}}, ("--dtype", "float32"), "cuda", "auto"),
+        ({"quantization_config": None}, (), "cuda", "auto"),
+        ({}, (), "cuda", "auto"),
+        (None, (), "cuda", "auto"),
+    ],
+)
+def test_a_packed_target_on_a_gpu_is_drafted_for_in_eight_bits(
+    config: dict[str, Any] | None, flags: tuple[str, ...], device: str, expected: str, tmp_path: Path
+) -> None:
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    wanted = settings.load(ClusterSettings, ("--model", str(tmp_path), "--drafter", "d", *flags), {})
+    assert derived.target_settings(wanted, 0, tmp_path, device).drafter_weights == expected
+    assert derived.drafter_settings(wanted, 0, tmp_path, device).weights == expected
