@@ -45,7 +45,7 @@ def quality(target: Target, ids_T: Tensor, window: int, most: int) -> Quality:
         part_T = ids_T[start : start + window + 1]
         likeliest = []
         for index, coded in enumerate((False, True)):
-            logits_TV = _logits(target, part_T[:-1], coded).double()
+            logits_TV = logits(target, part_T[:-1], coded).double()
             losses[index] += float(torch.nn.functional.cross_entropy(logits_TV, part_T[1:], reduction="sum"))
             likeliest.append(logits_TV.argmax(-1))
         same += int((likeliest[0] == likeliest[1]).sum())
@@ -55,7 +55,7 @@ def quality(target: Target, ids_T: Tensor, window: int, most: int) -> Quality:
 
 
 @torch.inference_mode()
-def _logits(target: Target, ids_T: Tensor, coded: bool) -> Tensor:
+def logits(target: Target, ids_T: Tensor, coded: bool) -> Tensor:
     blocks = -(-len(ids_T) // BLOCK)
     table_BN, zero_B = torch.arange(1, blocks + 1, dtype=torch.int32)[None], torch.zeros(1, dtype=torch.int64)
     rows = Rows(Part(plan_span(table_BN, zero_B, len(ids_T), BLOCK), zero_B))
