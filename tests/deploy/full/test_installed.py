@@ -74,9 +74,18 @@ def serving(program: Path, folder: Path, output: Path) -> Iterator[str]:
         process.send_signal(signal.SIGINT)
         assert process.wait(30.0) == 0
     finally:
-        if process.poll() is None:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a server in good order, if it runs: killed, it would leave its Ray behind."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(30.0)
+        except subprocess.TimeoutExpired:
             process.kill()
-        process.wait()
+    process.wait()
 
 
 def test_the_base_needs_no_service(installed: Path) -> None:
