@@ -13,6 +13,7 @@ from deploy.cluster.settings import ClusterSettings
 from services.common.preflight.kind import CONFIG
 from services.common.request.errors import PacelineError
 from services.common.serving.addresses import host_port
+from services.common.serving.files import read_regular
 from services.common.serving.hub import OWN_HEAD
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
@@ -40,8 +41,8 @@ def drafter_weights(settings: ClusterSettings, device: str) -> str:
 
 def _packed(config: Path) -> bool:
     """Whether a config.json says that weights are packed; what is wrong with one is told where it is read."""
-    with suppress(OSError, ValueError):
-        told = json.loads(config.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, RecursionError):
+        told = json.loads(read_regular(config))
         parts = (told, told.get("text_config")) if isinstance(told, dict) else ()
         return any(isinstance(part, dict) and bool(part.get(_PACKING)) for part in parts)
     return False

@@ -157,3 +157,15 @@ def test_every_code_that_a_client_can_cause_has_a_status() -> None:
         Code.DATA_LOSS,
     }
     assert invalid_field("a", "b").code in STATUS
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET", "POST"])
+async def test_what_is_no_http_is_refused_whatever_it_asks_for(tmp_path: Path, method: str) -> None:
+    """An answer to HEAD has no body."""
+    async with serving(tmp_path) as (_, http), connected(http.address) as raw:
+        head = [f"{method} {MODELS} HTTP/1.1", "host: localhost", "content-length: 0", "transfer-encoding: chunked"]
+        raw.writer.write("\r\n".join([*head, "", ""]).encode())
+        answer = await asyncio.wait_for(raw.reader.read(), 30.0)
+        status, _, body = answer.partition(b"\r\n\r\n")
+        assert status.startswith(b"HTTP/1.1 400 ")
+        assert bool(body) is (method != "HEAD")

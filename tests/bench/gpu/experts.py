@@ -132,10 +132,13 @@ _WIDE = (
 others."""
 
 
-def cuts(rows: int, tiny: bool) -> tuple[Tiling, ...]:
-    """Tilings that are compared for tiles of so many rows."""
+def cuts(rows: int, tiny: bool, depth: int = 64) -> tuple[Tiling, ...]:
+    """Tilings that are compared for tiles of so many rows.
+
+    Tiny ones have the `depth` of ours: there the interpreter adds up a step's columns as its library likes.
+    """
     if tiny:
-        return Tiling(rows, 64), Tiling(rows, 32)
+        return Tiling(rows, 64, depth), Tiling(rows, 32, depth)
     return tuple(Tiling(rows, *rest) for rest in (_NARROW if rows < 64 else _WIDE))
 
 
@@ -144,13 +147,14 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     every = slice(0, len(layer.rows_TD))
     gates_TF = layer.gates(every)
     expected_TD = layer.mixed(every, gates_TF, None)
+    own = tiling(len(layer.rows_TD) * layer.shape.top_k, layer.shape.count)
     tiny = layer.shape.name == "tiny"
 
     def differ(got_TD: Tensor, rows: slice) -> int:
         return int((got_TD != expected_TD[rows]).any(1).sum())
 
     for rows in HEIGHTS[: 2 if tiny else 4]:
-        for cut in cuts(rows, tiny):
+        for cut in cuts(rows, tiny, own.depth):
             yield f"{cut}", differ(layer.mixed(every, gates_TF, cut), every)
     for count in counts:
         for first in (0, len(layer.rows_TD) - count):
@@ -162,7 +166,7 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     yield "beside padding", int((padded_TD != expected_TD).any(1)[live_T].sum() + padded_TD[~live_T].any(1).sum())
     poisoned_TD = layer.mixed(every, gates_TF, None, nan=5)
     yield "beside NaN", int((poisoned_TD != expected_TD).any(1).sum() - 1)
-    layer.stages(len(layer.rows_TD), tiling(gates_TF.numel(), layer.shape.count), STAGES[-1])
+    layer.stages(len(layer.rows_TD), own, STAGES[-1])
     yield "by stages", differ(layer.stream_TD, every)
     if not INTERPRETED:
         few = slice(0, 8)

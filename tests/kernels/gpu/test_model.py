@@ -16,7 +16,7 @@ from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import block_ids, zero_centred
 
 OPERATORS = (
-    "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "argmax_token",
+    "rms_norm", "swiglu", "embedding", "store_qkv", "linear", "span_attention",
 )  # fmt: skip
 SHAPE = TinyShape(
     vocab=270, hidden=16, inner=24, layers=2, heads=2, kv_heads=1, draft_layers=1, block_size=3, taps=(0, 1)
@@ -70,8 +70,8 @@ def test_zero_centred_norms_by_kernels(tmp_path: Path) -> None:
 
 
 def as_references(monkeypatch: pytest.MonkeyPatch) -> None:
-    for operator in OPERATORS:
-        monkeypatch.setattr(f"services.common.kernels.{operator}.on_kernel", lambda tensor: False)
+    for module in ("dispatch", *OPERATORS):
+        monkeypatch.setattr(f"services.common.kernels.{module}.on_kernel", lambda tensor: False)
 
 
 def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,8 @@ class Connection(H11Protocol):
             self._refused(self.conn.fault)
         status, headers, body = encoded_refusal(self.conn.fault)
         head = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")], reason=status.phrase)
-        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+        said = [] if self.conn.without_body else [h11.Data(data=body)]
+        for event in (head, *said, h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self._leave()
 

@@ -29,6 +29,7 @@ class Wire(h11.Connection):
         self._chunked = False
         self._head = b""
         self.over = False
+        self.without_body = False
 
     def send(self, event: Any) -> bytes | None:  # type: ignore[override]
         """As h11's, but that the head of an answer comes with what follows it.
@@ -65,9 +66,11 @@ class Wire(h11.Connection):
         self._left -= 1
         try:
             if self.their_state is h11.IDLE:
+                self.without_body = False
                 self._check_head(self.trailing_data[0])
             event = super().next_event()
             if isinstance(event, h11.Request):
+                self.without_body = event.method == b"HEAD"
                 self._check_framing(event)
                 self._chunks = self._body_bytes = 0
             elif isinstance(event, h11.Data):

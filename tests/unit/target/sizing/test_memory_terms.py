@@ -45,6 +45,7 @@ class Loaded:
     dtype: torch.dtype = torch.bfloat16
     seed_width: int = 0
     widened_bytes: int = 0
+    mixtures: tuple[()] = ()
 
     @property
     def elements(self) -> int:
