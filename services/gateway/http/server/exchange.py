@@ -30,7 +30,7 @@ class DisconnectedError(Exception):
 
 
 def encoded(value: object) -> bytes:
-    """Compact JSON; floats are finite."""
+    """Compact JSON; a number that is not finite is null."""
     try:
         return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:  # half a character, or nested deeper than it goes
