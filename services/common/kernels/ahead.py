@@ -119,12 +119,14 @@ def compile_steps(steps: Iterable[Callable[[], object]], threads: int) -> None:
 
     A start without it is slow and as right, so no error of it ends a start.
     """
-    start, count = time.perf_counter(), 0
+    start, count, run_s = time.perf_counter(), 0, 0.0
     try:
         with compiled_ahead(min(threads, os.cpu_count() or 1)):
             for step in steps:
                 step()
                 count += 1
+            run_s = time.perf_counter() - start
     except Exception:
         _LOG.exception("kernels are compiled when they are captured")
-    _LOG.info("compiled ahead", extra={"steps": count, "seconds": round(time.perf_counter() - start, 3)})
+    seconds = time.perf_counter() - start
+    _LOG.info("compiled ahead", extra={"steps": count, "seconds": round(seconds, 3), "steps_s": round(run_s, 3)})

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ Row = dict[str, Any]
 CACHED = ("nothing", "kernels", "kernels and verdict")
 TOLD = {"compiled ahead": "compiled", "steps captured": "captured", "rows compared": "compared"}
 """Messages of a service's log that tell the seconds of a part, and the part."""
+OF_EVERY_LINE = {"time", "level", "service", "pair", "logger", "message"}
+LONGEST = 200
+"""Characters of what a line of the log says beside its message."""
 COLUMNS = ("cached", "ready_s", *(f"{who} {part}" for who in ("target", "drafter") for part in TOLD.values()))
 
 
@@ -60,23 +64,39 @@ def started(settings: RigSettings, chosen: argparse.Namespace, environment: Mapp
             environment={**shared, **environment}, drafter_weights=chosen.drafter_weights, short_blocks=True,
             flags=flags, drafter_flags=flags, target="services.target",
         )  # fmt: skip
-        start = time.monotonic()
+        start, since = time.monotonic(), datetime.now(UTC)
         with ServedPair(settings, Path(folder), options) as pair:
             ready_s = time.monotonic() - start
             logs = {process.name: process.log.read_text(errors="replace") for process in (pair.target, pair.drafter)}
         parts = {f"{who} {part}": seconds for who, log in logs.items() for part, seconds in parts_of(log.splitlines())}
+        told = sorted(line for who, log in logs.items() for line in timeline(who, log.splitlines(), since))
+        print(*(f"{seconds:7.1f} s  {line}" for seconds, line in told), sep="\n", flush=True)
     return {"ready_s": round(ready_s, 1), **parts}
+
+
+def timeline(who: str, lines: Iterable[str], since: datetime) -> Iterable[tuple[float, str]]:
+    """What a service's log tells of its start: seconds since the start, and the message with what it says of itself."""
+    for told in _records(lines):
+        moment = datetime.fromisoformat(told["time"])
+        given = {key: value for key, value in told.items() if key not in OF_EVERY_LINE}
+        yield (moment - since).total_seconds(), f"{who}: {told['message']} {json.dumps(given)[:LONGEST]}"
 
 
 def parts_of(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
     """The parts that a service's log tells of, and their seconds."""
+    for told in _records(lines):
+        if told["message"] in TOLD and "seconds" in told:
+            yield TOLD[told["message"]], round(float(told["seconds"]), 1)
+
+
+def _records(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
     for line in lines:
         try:
             told = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and told.get("message") in TOLD and "seconds" in told:
-            yield TOLD[told["message"]], round(float(told["seconds"]), 1)
+        if isinstance(told, dict) and {"time", "message"} <= told.keys():
+            yield told
 
 
 def table(rows: Iterable[Row]) -> str:
