@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,14 +15,16 @@ from typing import IO, Self
 
 import grpc
 
-from deploy.cluster import derived, mps
+from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import Fleet
+from deploy.run_folder import RunFolder
 from deploy.starting import Starting
 from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grpc
 from services.common.request.errors import invalid_field
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
+from services.common.serving.parent import PARENT
 from services.common.serving.process import end_session
 from services.common.serving.tls import TlsFiles, refuse_unfit
 from services.gateway.settings import GatewaySettings
@@ -75,7 +75,7 @@ class StackSettings:
 
 
 class ServiceProcess:
-    """One service as a child process; its first line of output tells the addresses."""
+    """One service as a child process, which ends with this one; its first line of output tells the addresses."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class ServiceProcess:
     ) -> None:
         self.name, self._asked = name, False
         self.log, self._lines = run_dir / f"{name}.log", run_dir / f"{name}.out"
-        everything = {key: value for key, value in {**os.environ, **environment}.items() if key not in foreign}
+        told = {**os.environ, **environment, PARENT: str(os.getpid())}
+        everything = {key: value for key, value in told.items() if key not in foreign}
         with self.log.open("ab") as errors, self._lines.open("ab") as output:
             self.process = self._begin(command, everything, output, errors)
 
@@ -183,10 +184,11 @@ class Stack:
         self._stopped, self._waiting, self._begun_s = stopped or threading.Event(), waiting, time.monotonic()
         self._fleet: Fleet | None = None
         try:
-            self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
+            self._folder = RunFolder()
         except OSError as error:
             told = f"no folder can be made in TMPDIR: {error.strerror or error}; TMPDIR=FOLDER names another"
             raise StackError(told) from error
+        self.run_dir = self._folder.path
         self.processes: list[ServiceProcess] = []
         self._progress = progress
         self.fleet_address = ""
@@ -327,8 +329,7 @@ class Stack:
             process.ask()
         for process in reversed(self.processes):
             process.stop(max(0.0, end - time.monotonic()))
-        mps.end_below(self.run_dir)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
+        self._folder.remove()
 
 
 def cluster_flags(chosen: StackSettings) -> list[str]:

@@ -131,10 +131,11 @@ def _listeners(cluster: ClusterSettings | None) -> list[tuple[str, str]]:
 
 
 def stop_signal() -> threading.Event:
-    """Set by SIGINT and SIGTERM."""
+    """Set by SIGINT and SIGTERM, and by SIGHUP, which a closed terminal sends, unless nohup has it ignored."""
     stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
+            signal.signal(number, lambda *_: stopped.set())
     return stopped
 
 

@@ -14,6 +14,7 @@ from deploy.cluster.node import AUTO
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
 from services.common.serving import lifecycle, settings
+from services.common.serving.parent import end_with_parent
 from services.common.serving.process import adopt_orphans, end_descendants, leave_now, leave_when_asked
 from services.common.serving.server import BindError
 
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 def main() -> int:
     """Runs the controller; returns its exit code."""
     leave_when_asked()
+    end_with_parent()
     adopt_orphans()
     chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
     # Ours to remove; a folder that was given is its owner's.

@@ -3,12 +3,14 @@
 import sys
 
 from services.common.serving.memory import share_arenas
+from services.common.serving.parent import end_with_parent
 from services.common.serving.process import leave, leave_when_asked, raise_descriptors
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
+    end_with_parent()
     raise_descriptors()
     share_arenas()
     # Imported only now: it takes seconds, in which the process may be asked to leave.

@@ -151,8 +151,8 @@ class Watched:
         """The process has not ended."""
         return not self.wait(0.0)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Waits until the process ends; False when it still runs after timeout_s."""
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits until the process ends; False when it still runs after timeout_s, if there is one."""
         ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
         return bool(ready)
 

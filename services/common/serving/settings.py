@@ -23,7 +23,7 @@ T = TypeVar("T", bound="DataclassInstance")
 PREFIX = "PACELINE_"
 GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.
-RESERVED = frozenset({"PACELINE_API_KEY", "PACELINE_SYNC_POINTS"})
+RESERVED = frozenset({"PACELINE_API_KEY", "PACELINE_PARENT", "PACELINE_SYNC_POINTS"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 

@@ -21,6 +21,7 @@ from services.common.model.families import FAMILIES
 from tests.support.tiny_checkpoints import write_tiny
 
 WAIT_S, LOOK_S = 120.0, 0.02
+ENDED_S = 20.0
 # A line on the terminal, seconds after it, and the signal that comes then.
 MOMENTS = [
     ("starting Ray", 2.0, signal.SIGTERM),
@@ -165,3 +166,24 @@ def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None
             assert time.monotonic() - begun < 3.0, moment
             assert not up.left()
             assert not list(folder.glob("paceline-*"))
+
+
+def test_a_kill_without_a_word_leaves_nothing_either(folder: Path, full: bool) -> None:
+    """Gateway, controller, Ray and the pair see that it is gone; the next run removes its folder."""
+    for moment, after_s, _ in MOMENTS if full else MOMENTS[:1]:
+        with Up(folder, "--model", "embedded") as up:
+            up.until(partial(up.says, moment))
+            time.sleep(after_s)
+            up.until(lambda: True)
+            up.process.kill()
+            up.ends()
+            end = time.monotonic() + ENDED_S
+            while (left := up.left()) and time.monotonic() < end:
+                time.sleep(0.1)
+            assert not left, moment
+    with Up(folder, "--model", "embedded", "--address", "127.0.0.1:0") as up:
+        up.until(partial(up.says, "starting Ray"))
+        assert len(list(folder.glob("paceline-*"))) == 1
+        up.process.send_signal(signal.SIGHUP)
+        assert up.ends() == 0, up.lines
+    assert not list(folder.glob("paceline-*"))
