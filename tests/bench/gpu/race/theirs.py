@@ -19,7 +19,7 @@ from tests.bench.gpu.shapes import rates_of
 from tests.support.tiny_checkpoints import write_configs
 
 _STARTS_AND_RUNS_S = 900
-_QUIET = {
+QUIET = {
     "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }  # fmt: skip
@@ -70,7 +70,7 @@ def vllm_leg(leg: Leg, settings: RigSettings, options: VllmOptions) -> tuple[str
         folder = Path(name)
         order, answer = folder / "order.json", folder / "answer.json"
         order.write_text(json.dumps(order_of(leg, settings, folder, options.memory_fraction)))
-        environment = {**_QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
+        environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
         command = [options.python, str(worker.__file__), str(order), str(answer)]
         subprocess.run(command, env=environment, check=True, stdout=sys.stderr, timeout=_STARTS_AND_RUNS_S)
         return answered(json.loads(answer.read_text()))

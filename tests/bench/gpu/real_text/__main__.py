@@ -1,0 +1,79 @@
+"""python -m tests.bench.gpu.real_text --vllm FOLDER: the SmolLM2 pair beside vLLM, a table last, JSON with --save.
+
+Both sides have the same target, drafter, held-out prompts and limits, and answers end where the model ends them. Half
+of the time is vLLM's start. Without --vllm paceline runs alone; --tiny is a short run of the embedded pair on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from deploy.shipped import SMOLLM2
+from services.common.model.families import read_target_spec
+from tests.bench.gpu.race.theirs import VllmOptions
+from tests.bench.gpu.real_text.loads import Load, Row, as_json, table
+from tests.bench.gpu.real_text.ours import Options, paceline_rows
+from tests.bench.gpu.real_text.theirs import vllm_rows
+from tests.bench.gpu.results import circumstances
+from tests.bench.nodes_offline import read_pair
+
+PROMPTS = 66
+MEMORY_BYTES, TINY_BYTES = 12 << 30, 1 << 28
+
+
+def main() -> int:
+    """Measures what was asked for."""
+    asked = arguments()
+    pair = read_pair("embedded" if asked.tiny else SMOLLM2, PROMPTS)
+    loads = [Load(streams, heat, asked.tokens, asked.repeats) for heat in asked.temperature for streams in asked.group]
+    options = Options(
+        device="cpu" if asked.tiny else "cuda",
+        slots=max(asked.group),
+        memory_bytes=TINY_BYTES if asked.tiny else MEMORY_BYTES,
+        flags=tuple(asked.flags.split()),
+    )
+    drafts = (None, 0) if asked.plain else (None,)
+    rows = paceline_rows(pair, loads, drafts, options)
+    if asked.vllm:
+        ends = read_target_spec(pair.target).eos_token_ids
+        for k in asked.drafts:
+            rows += vllm_rows(pair, loads, k, VllmOptions(Path(asked.vllm), memory_fraction=asked.vllm_memory), ends)
+            print(table(rows), flush=True)
+    if asked.save:
+        save(Path(asked.save), rows)
+    print(table(rows))
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.real_text", description=__doc__)
+    parser.add_argument("--vllm", default="", help="folder with vLLM's packages")
+    parser.add_argument("--vllm-memory", type=float, default=0.4, help="its share of the GPU's memory")
+    parser.add_argument("--drafts", type=int, nargs="+", default=[7], help="K of vLLM, a start each; 0 is plain")
+    parser.add_argument("--group", type=int, nargs="+", default=[1, 8, 32, 128], help="answers at once")
+    parser.add_argument("--temperature", type=float, nargs="+", default=[0.0, 0.8], help="of the answers")
+    parser.add_argument("--tokens", type=int, default=256, help="of an answer at most")
+    parser.add_argument("--repeats", type=int, default=3, help="of each load, after one that is not counted")
+    parser.add_argument("--plain", action="store_true", help="paceline without drafts too")
+    parser.add_argument("--flags", default="", help="further flags of paceline's target")
+    parser.add_argument("--save", default="", help="file of the results")
+    parser.add_argument("--tiny", action="store_true", help="little of everything on a CPU, to see that it runs")
+    asked = parser.parse_args()
+    if asked.tiny:
+        asked.group, asked.tokens, asked.repeats, asked.temperature = [1, 2], 12, 1, [0.0]
+    return asked
+
+
+def save(file: Path, rows: list[Row]) -> None:
+    """Write rows beside their circumstances."""
+    result: dict[str, Any] = circumstances(SMOLLM2, "tests.bench.gpu.real_text") | {"rows": as_json(rows)}
+    file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
