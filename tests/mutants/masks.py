@@ -49,15 +49,15 @@ MASKS = (
     ),
     Mutant(
         "a-mask-begins-a-round-late",
-        "services.target.device.masks",
+        "services.target.device.state",
         "REACH = 3",
         "REACH = 1",
         "tests/lossless/test_forced.py::test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced",
     ),
     Mutant(
         "a-round-waits-for-masks-that-no-rule-needs-yet",
-        "services.target.device.masks",
-        "return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widest",
+        "services.target.device.state",
+        "return seat.walker is not None and seat.unruled_for < REACH * self._settings.widest",
         "return seat.walker is not None",
         f"{_AHEAD}test_no_round_waits_for_masks_that_no_rule_needs",
     ),

@@ -3,7 +3,7 @@
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import MACHINE
 
-KEEPER = "services.target.cache.keeper"
+KEEPER = "services.target.cache.manager"
 POOL = "services.target.cache.snapshots"
 CACHE = "services.target.cache.prefix_cache"
 STATES = "services.common.model.states.states"

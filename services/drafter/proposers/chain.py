@@ -7,7 +7,7 @@ from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain
 from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers.coupling import coupled
+from services.drafter.proposers.checkpoint import coupled
 
 
 class ChainProposer:

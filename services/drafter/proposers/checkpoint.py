@@ -10,7 +10,6 @@ from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.nodes import Candidates, choose_nodes
 from services.common.model.states.states import Part, Rows
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers.coupling import coupled
 
 
 class CheckpointProposer:
@@ -96,3 +95,22 @@ class CheckpointProposer:
         )
         coupling = coupled(shared, rows_B, span.lengths_B, count, self._block.sharpness)
         return ids_BW, Rows(Part(span, rows_B)), shared.draft_kv, *self._tables, count, coupling
+
+
+def coupled(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int, sharpness: float) -> Coupling | None:
+    """The noise of the drafted positions, as the target draws by it; None where it is not shared, or no row samples.
+
+    `sharpness` is a factor on the logits of such rows.
+    """
+    if shared.noise_TV is None or shared.temperature_S is None:
+        return None
+    temperature_B = shared.temperature_S.index_select(0, rows_B)
+    sampled_B = temperature_B > 0
+    if not bool(sampled_B.any()):
+        return None
+    held = shared.noise_TV.shape[0] // shared.temperature_S.shape[0]
+    positions_BK = lengths_B[:, None] + torch.arange(1, count + 1)
+    places_BK = rows_B[:, None] * held + positions_BK % held
+    noise_BKV = shared.noise_TV.index_select(0, places_BK.flatten()).view(*places_BK.shape, -1)
+    scale_B = torch.where(sampled_B, sharpness / temperature_B.clamp_min(1e-6), 1.0)
+    return Coupling(noise_BKV, scale_B.to(noise_BKV.dtype), sampled_B.to(noise_BKV.dtype))

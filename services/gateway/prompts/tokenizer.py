@@ -17,11 +17,9 @@ from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer, load_special_tokens
-from services.gateway.prompts.text import TokenBytes
+from services.gateway.prompts.text import CLOSE, OPEN, TokenBytes
 
 log = logging.getLogger(__name__)
-OPEN, CLOSE = "<think>", "</think>"
-"""Around a thought."""
 PROMPT_END = 8
 """Tokens at the end of a prompt that may open or close a thought."""
 SHRINKING: dict[str | None, int] = {None: 1, "NFC": 3}

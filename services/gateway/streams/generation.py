@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 from services.common.request.sampling import FinishReason
-from services.gateway.prompts.text import TextStream
-from services.gateway.prompts.thought_count import ThoughtCount
+from services.gateway.prompts.text import TextStream, ThoughtCount
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.streams.migration import MigratingRequest, Totals
 from services.gateway.targets.messages import Finished, PositionLogprobs, Update

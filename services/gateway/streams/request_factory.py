@@ -17,8 +17,7 @@ from services.common.request.validation import (
 from services.gateway.intake.fair_threads import FairThreads
 from services.gateway.intake.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.reasoning import opened
-from services.gateway.prompts.text import TextStream
-from services.gateway.prompts.thought_count import ThoughtCount
+from services.gateway.prompts.text import TextStream, ThoughtCount
 from services.gateway.prompts.tokenizer import PROMPT_END, Tokenizer
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings

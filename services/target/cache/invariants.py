@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from services.target.cache.keeper import StateKeeper
-from services.target.cache.manager import KVCacheManager
+from services.target.cache.manager import KVCacheManager, StateKeeper
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Plan

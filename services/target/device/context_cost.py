@@ -8,7 +8,7 @@ import torch
 from services.common.device.staging import write
 from services.target.core.width import Width
 from services.target.device.context import Pool
-from services.target.device.steps import Steps, synchronise
+from services.target.device.steps import Steps, kind_of, synchronise
 
 _REPEATS = 5
 _LONG, _SHORTER = 1024, 8
@@ -48,7 +48,7 @@ def context_micros(pool: Pool, steps: Steps) -> dict[Width, float]:
 
 def _slope(pool: Pool, steps: Steps, rows: int, width: Width, lengths: tuple[int, int]) -> float:
     bucket = pool.settings.bucket(rows)
-    kind = pool.settings.kind(bucket, width, lengths[1] + int(width))
+    kind = kind_of(pool.settings, bucket, width, lengths[1] + int(width))
     least = dict.fromkeys(lengths, inf)
     # In turn, so that both meet what else runs; it only makes a round longer.
     for length in lengths * _REPEATS:

@@ -18,8 +18,6 @@ from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import without
 
-REACH = 3
-"""Widths of free rows behind which no mask is needed yet: of the round in flight, of this one, and of the next."""
 Watch = Callable[[torch.cuda.Event | None], None]
 
 
@@ -89,23 +87,6 @@ class Masks:
         nodes = Nodes.allocate(bucket, count + 1, self._pool.device)
         self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
         return nodes.parents_BK
-
-    def near(self, seat: HostSlot) -> bool:
-        """Whether a rule may reach a row of the next round: what the host has read may be two rounds behind it."""
-        return seat.walker is not None and seat.unruled_for < REACH * self._pool.settings.widest
-
-    def wake(self, seated: Rows) -> bool:
-        """Begins or ends to rule rows; returns whether any is ruled."""
-        ruled = False
-        for slot, seat in seated:
-            if seat.walker is None:
-                continue
-            masked = self.near(seat)
-            if masked != seat.masked:
-                seat.masked = masked
-                self._slots.masked_S[slot].fill_(masked)
-            ruled |= masked
-        return ruled
 
     def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
         """Fills the masks of `width` rows of some slots, each with its drafts, in the order of the present stream."""

@@ -31,7 +31,7 @@ from services.target.device.publish import Publisher
 from services.target.device.scoring import Scorer
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState, Rows
-from services.target.device.steps import Steps, mode_of
+from services.target.device.steps import Steps, kind_of, mode_of
 from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
 
@@ -182,7 +182,7 @@ class Runner:
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
         seated, bucket, width = self._rows, plan.bucket, plan.width if drafted else 1
-        ruled, mode = self._masks.wake(seated), mode_of(seated)
+        ruled, mode = self._state.wake(seated), mode_of(seated)
         kind = self._kind(bucket, plan.kind if drafted else 1, seated)
         step = self.steps.verify(bucket, width, mode, kind)
         if mode == "full":
@@ -218,9 +218,9 @@ class Runner:
     def _kind(self, bucket: int, width: Width, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
         if (bucket, int(width)) not in self._settings.shorts:
-            return self._settings.kind(bucket, width, 0)
+            return kind_of(self._settings, bucket, width, 0)
         ahead = self.look_ahead * self._settings.widest + int(width)
-        return self._settings.kind(bucket, width, max([seat.length for _, seat in seated]) + ahead)
+        return kind_of(self._settings, bucket, width, max([seat.length for _, seat in seated]) + ahead)
 
     def _prefill(self, plan: Plan) -> None:
         """Computes the chunks, then chooses the first tokens of all prompts that they end in one step.
@@ -231,7 +231,7 @@ class Runner:
         ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
         packs = packed(plan.chunks, self._settings.packs)
         scored = [any(self._state.seat(segment.slot).spec.scored for segment in pack.segments) for pack in packs]
-        apart = any(scored) or any(self._masks.near(seat) for _, seat in self._rows)
+        apart = any(scored) or any(self._state.near(seat) for _, seat in self._rows)
         if not apart and (together := mixed(plan, packs, self._settings.mixed)):
             self._mixed, self._next.decodes = plan.number, True
             self.steps.run_prefill(together, len(plan.rows))
@@ -255,7 +255,7 @@ class Runner:
         """
         seated = self._state.seated(slots)
         self._fill_noise(seated, 1)
-        self._masks.wake(seated)
+        self._state.wake(seated)
         bucket, mode = self._settings.bucket(len(slots)), mode_of(seated)
         self.steps.pack.set_first(slots)
         if mode == "full":

@@ -15,14 +15,10 @@ VERIFY, SHORT_VERIFY, TREES, SHORT_TREES = "verify", "short verify", "trees", "s
 
 A short one gives the same bits at every length, and takes less time at few positions.
 """
-SHORT_POSITIONS, SOME_SHORT_POSITIONS = 1024, 1280
-"""Positions up to which short rounds take less time, measured on an H200; the second of several sequences."""
 
 _WIDTHS_ON_CPU = (32, 64, 96)
 _WIDTHS_IN_ORDER = (32, 128, 512, 2048)
 _HALVED_FROM = 16
-_SOME = 8
-"""Rows of a round from which on there are buckets between powers of two."""
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 40, 48, 56)
 _WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
 
@@ -226,14 +222,6 @@ class RunnerSettings:
     def bucket(self, rows: int) -> int:
         """The smallest bucket that holds `rows`."""
         return next(bucket for bucket in self.buckets if bucket >= rows)
-
-    def kind(self, bucket: int, width: Width, reach: int) -> str:
-        """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
-        most = SHORT_POSITIONS if bucket < _SOME else SOME_SHORT_POSITIONS
-        short = (bucket, int(width)) in self.shorts and reach <= most
-        if isinstance(width, Tree):
-            return SHORT_TREES if short else TREES
-        return SHORT_VERIFY if short else VERIFY
 
     @property
     def every_pack(self) -> tuple[PackShape, ...]:

@@ -17,6 +17,8 @@ from services.target.device.shapes import RunnerSettings
 from services.target.device.walker import Walker
 
 STOP_IDS = 64
+REACH = 3
+"""Widths of free rows behind which no mask is needed yet: of the round in flight, of this one, and of the next."""
 
 
 @dataclass(slots=True)
@@ -114,6 +116,23 @@ class DeviceState:
         seat = self._seats[slot]
         assert seat is not None, f"slot {slot} is empty"
         return seat
+
+    def near(self, seat: HostSlot) -> bool:
+        """Whether a rule may reach a row of the next round: what the host has read may be two rounds behind it."""
+        return seat.walker is not None and seat.unruled_for < REACH * self._settings.widest
+
+    def wake(self, seated: Rows) -> bool:
+        """Begins or ends to rule rows; returns whether any is ruled."""
+        ruled = False
+        for slot, seat in seated:
+            if seat.walker is None:
+                continue
+            masked = self.near(seat)
+            if masked != seat.masked:
+                seat.masked = masked
+                self.slots.masked_S[slot].fill_(masked)
+            ruled |= masked
+        return ruled
 
     def apply(self, plan: Plan, later: bool = False) -> None:
         """Applies releases, admissions and growth, in that order, each in a few copies however many there are.

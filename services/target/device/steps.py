@@ -7,15 +7,18 @@ from services.common.device.graph import StepGraphs
 from services.common.kernels.ahead import compile_steps
 from services.common.pair.flag_wait import FlagWait
 from services.common.serving.progress import STEPS, Progress
+from services.target.core.width import Tree, Width
 from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
-from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape
+from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape, RunnerSettings
 from services.target.device.state import Rows
 from services.target.device.verify import Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
+SHORT_POSITIONS, SOME_SHORT_POSITIONS, SOME = 1024, 1280, 8
+"""Positions up to which short rounds take less time, measured on an H200: of few sequences, of more; what more is."""
 
 
 class Steps:
@@ -109,6 +112,15 @@ class Steps:
         """Replays the choice of first tokens and returns it with its results."""
         self.graphs.replay(("first", bucket, mode))
         return self._first[bucket, mode]
+
+
+def kind_of(settings: RunnerSettings, bucket: int, width: Width, reach: int) -> str:
+    """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
+    most = SHORT_POSITIONS if bucket < SOME else SOME_SHORT_POSITIONS
+    short = (bucket, int(width)) in settings.shorts and reach <= most
+    if isinstance(width, Tree):
+        return SHORT_TREES if short else TREES
+    return SHORT_VERIFY if short else VERIFY
 
 
 def mode_of(rows: Rows) -> Mode:

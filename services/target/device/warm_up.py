@@ -11,7 +11,7 @@ from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
 from services.target.device.packing import Pack
 from services.target.device.random_rows import random_rows
-from services.target.device.steps import Steps, synchronise
+from services.target.device.steps import Steps, kind_of, synchronise
 
 REPEATS = 3
 Cell = tuple[int, Width]
@@ -49,7 +49,7 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: Width) -> int:
     rows = int(width)
-    best, kind = float("inf"), pool.settings.kind(bucket, width, rows)
+    best, kind = float("inf"), kind_of(pool.settings, bucket, width, rows)
     for _ in range(REPEATS):
         synchronise(pool.device)
         start = time.perf_counter()

@@ -73,7 +73,9 @@ class Engine:
             self._parts.launching.begin()
         for command in commands:
             self._obey(command, now)
-        self._parts.requests.expire(now)
+        self._parts.emitter.settle(now)
+        if expired := self._parts.scheduler.expire(now):
+            self._parts.requests.expired(expired)
         ran = self.step()
         if not ran:
             self._deliver_quietly()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.sampling import FinishReason
@@ -49,10 +50,9 @@ class RequestHandler:
         else:
             self._move_all(now)
 
-    def expire(self, now: float) -> None:
-        """Ends requests whose deadline has passed, waiting or running; settles those that ended a while ago."""
-        self._emitter.settle(now)
-        for request in self._scheduler.expire(now):
+    def expired(self, requests: Iterable[Request]) -> None:
+        """Reports requests that their deadline ended, waiting or running."""
+        for request in requests:
             self._emitter.end(request, End(reason=FinishReason.DEADLINE, totals=totals(request)))
             self.ended(request)
 

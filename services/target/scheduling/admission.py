@@ -34,9 +34,9 @@ def check_room(
     spec: RequestSpec, queue: WaitingQueue, rate: AdmissionRate, max_waiting: int, max_queued_tokens: int
 ) -> None:
     """Raises OVERLOADED when the queue is full, with the time after which to retry."""
-    if len(queue) >= max_waiting:
-        raise overloaded(f"{len(queue)} requests wait already", rate.retry_after_s(len(queue)))
+    if queue.count >= max_waiting:
+        raise overloaded(f"{queue.count} requests wait already", rate.retry_after_s(queue.count))
     # One prompt of each tenant may always wait. Otherwise a long prompt could never be served, nor a tenant beside one
     # with many prompts.
     if queue.waits(spec.tenant) and queue.tokens + len(spec.token_ids) > max_queued_tokens:
-        raise overloaded(f"{queue.tokens} prompt tokens wait already", rate.retry_after_s(len(queue)))
+        raise overloaded(f"{queue.tokens} prompt tokens wait already", rate.retry_after_s(queue.count))

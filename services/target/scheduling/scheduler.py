@@ -14,8 +14,7 @@ from operator import attrgetter
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.invariants import check_memory
-from services.target.cache.keeper import StateKeeper
-from services.target.cache.manager import KVCacheManager
+from services.target.cache.manager import KVCacheManager, StateKeeper
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
@@ -186,7 +185,7 @@ class Scheduler:
         """The load as routing reads it."""
         roster, queue, pool = self._roster, self._queue, self._pool
         queued = queue.tokens + roster.prefill_left
-        return Load(roster.slots - len(roster.free), len(queue), roster.slots, queued, pool.available, pool.total)
+        return Load(roster.slots - len(roster.free), queue.count, roster.slots, queued, pool.available, pool.total)
 
     def check(self) -> None:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""

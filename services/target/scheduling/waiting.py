@@ -27,17 +27,14 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._preempted: Heap = []
         self._turns: OrderedDict[str, Heap] = OrderedDict()
-        self._count = 0
-        self.tokens = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = self.tokens = 0
+        """Requests, and tokens of their prompts."""
 
     def push(self, request: Request) -> None:
         """Adds a request, new or preempted."""
         heap = self._preempted if request.preemptions else self._turns.setdefault(request.spec.tenant, [])
         heappush(heap, (request.order, request))
-        self._count += 1
+        self.count += 1
         self.tokens += len(request.tokens)
 
     def head(self) -> Request | None:
@@ -72,7 +69,7 @@ class WaitingQueue:
         self._forget(request)
 
     def _forget(self, request: Request) -> None:
-        self._count -= 1
+        self.count -= 1
         self.tokens -= len(request.tokens)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from services.target.device.steps import kind_of
 from tests.bench.gpu.products.cases import Case, layer_weights
 from tests.bench.gpu.products.choices import KINDS, Cut, choices_of, serving
 from tests.bench.gpu.results import circumstances, short_name
@@ -84,7 +85,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.rig.seat(self.sequences, _CONTEXT, _ROOM)
-        kind = self.rig.pool.settings.kind(self.sequences, self.width, _CONTEXT + self.width)
+        kind = kind_of(self.rig.pool.settings, self.sequences, self.width, _CONTEXT + self.width)
         self._step = self.rig.steps.verify(self.sequences, self.width, "greedy", kind)
         self._scores = torch.empty(0)
 

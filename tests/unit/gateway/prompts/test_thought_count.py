@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.gateway.prompts.thought_count import ThoughtCount
+from services.gateway.prompts.text import ThoughtCount
 
 CASES = {
     "a thought": ("<think>hm</think>", "Yes.", False),

@@ -11,8 +11,9 @@ import torch
 from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.splits import MOST_SPLITS
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
-from services.target.device import shapes
+from services.target.device import steps
 from services.target.device.shapes import SHORT_VERIFY, VERIFY, RunnerSettings, buckets_of, shorts_of
+from services.target.device.steps import kind_of
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import Perfect
 from tests.lossless.rig import Rig, RigSettings
@@ -64,9 +65,9 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
 @pytest.mark.parametrize(("bucket", "most"), [(1, 1024), (4, 1024), (8, 1280)])
 def test_what_a_round_reaches_decides(bucket: int, most: int) -> None:
     settings = RunnerSettings(8, 99, 4096, shorts=frozenset({(bucket, 4)}))
-    kinds = [settings.kind(bucket, 4, reach) for reach in (1, most, most + 1)]
+    kinds = [kind_of(settings, bucket, 4, reach) for reach in (1, most, most + 1)]
     assert kinds == [SHORT_VERIFY, SHORT_VERIFY, VERIFY]
-    assert settings.kind(bucket, 8, 1) == settings.kind(2, 4, 1) == VERIFY
+    assert kind_of(settings, bucket, 8, 1) == kind_of(settings, 2, 4, 1) == VERIFY
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])
@@ -82,7 +83,7 @@ def test_no_short_round_reaches_further(look_ahead: int, monkeypatch: pytest.Mon
     truth = {spec.request_id: [*spec.token_ids, *text] for spec, text in zip(specs, texts, strict=True)}
     shorts = frozenset({(2, 1), (2, width)})
     monkeypatch.setattr("tests.lossless.rig.RunnerSettings", partial(RunnerSettings, shorts=shorts))
-    monkeypatch.setattr(shapes, "SHORT_POSITIONS", edge)
+    monkeypatch.setattr(steps, "SHORT_POSITIONS", edge)
     seen: list[tuple[str, int]] = []
     with Rig(pair.target, pair.drafter, settings, lambda rig: Perfect(rig, truth)) as rig:
         rig.runner.look_ahead = look_ahead
