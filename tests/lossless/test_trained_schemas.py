@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import jsonschema
@@ -22,7 +23,7 @@ from tests.support.schemas import schema
 MODELS = Path(__file__).parents[2] / "models"
 PAIRS = ("embedded", "embedded-hybrid")
 SAMPLED = {"embedded": 0.8, "embedded-hybrid": 0.0}
-FEW, MANY, PROMPT, TOKENS, VOCAB = 3, 1000, 80, 48, 1024
+FEW, MANY, PART, PROMPT, TOKENS, VOCAB = 3, 1000, 50, 80, 48, 1024
 BATCH = 8
 
 
@@ -32,11 +33,11 @@ def tools(pair: str) -> tuple[Tokenizer, Grammars]:
     return Tokenizer.from_str(text), Grammars(text, VOCAB, EOS)
 
 
-def asked(pair: str, temperature: float, count: int) -> list[RequestSpec]:
+def asked(pair: str, temperature: float, seeds: range) -> list[RequestSpec]:
     """One request for each schema, with a prompt that shows it."""
     tokenizer, grammars = tools(pair)
     found = []
-    for seed in range(count):
+    for seed in seeds:
         text = json.dumps(schema(seed))
         grammar = grammars.grammar(grammars.rule(Constraint(Form.JSON, text, "schema")))
         ids = tokenizer.encode(f"value = None  # {text}").ids[:PROMPT]
@@ -55,16 +56,16 @@ class Counts:
     differ: int = 0
 
 
-def answered(name: str, temperature: float, count: int) -> Counts:
+def answered(name: str, temperature: float, seeds: range) -> Counts:
     """Runs plain and drafted, and judges every answer that ends by itself."""
     pair = Pair(MODELS / name / "target", MODELS / name / "drafter")
-    specs = asked(name, temperature, count)
+    specs = asked(name, temperature, seeds)
     plain = run_case(pair, Case("float64", temperature, 1, "none", BATCH), specs, {}, 1)
     drafted = run_case(pair, Case("float64", temperature, 8, "dflash", BATCH), specs, {}, 1)
     assert sum(one.accepted for one in drafted) > 0
     assert {done.end for done in drafted} <= {FinishReason.STOP_TOKEN, FinishReason.LENGTH}
-    counts = Counts(asked=count)
-    for seed, (one, other) in enumerate(zip(drafted, plain, strict=True)):
+    counts = Counts(asked=len(seeds))
+    for seed, one, other in zip(seeds, drafted, plain, strict=True):
         counts.differ += (one.tokens, one.end) != (other.tokens, other.end)
         if one.end is FinishReason.STOP_TOKEN:
             counts.ended += 1
@@ -82,17 +83,25 @@ def follows(seed: int, said: str) -> bool:
     return True
 
 
-@pytest.mark.timeout(14_400)
-@pytest.mark.parametrize("name", PAIRS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With --full 1,000 schemas of each pair and temperature, in parts that can be run one by one."""
+    if "seeds" in metafunc.fixturenames:
+        parts = [range(first, first + PART) for first in range(0, MANY, PART)]
+        some = [(name, temperature, range(FEW)) for name, temperature in SAMPLED.items()]
+        cells = [*product(PAIRS, (0.0, 0.8), parts)] if metafunc.config.getoption("full") else some
+        ids = [f"{name}-{temperature}-{seeds.start}" for name, temperature, seeds in cells]
+        metafunc.parametrize(("name", "temperature", "seeds"), cells, ids=ids)
+
+
+@pytest.mark.timeout(1_200)
 def test_answers_validate_and_drafts_change_nothing(
-    name: str, full: bool, report_counts: Callable[[str, int], None]
+    name: str, temperature: float, seeds: range, report_counts: Callable[[str, int], None]
 ) -> None:
-    """With --full 1,000 schemas a cell, of which most end within their tokens: half an hour of one core in all."""
-    for temperature in (0.0, 0.8) if full else (SAMPLED[name],):
-        counts = answered(name, temperature, MANY if full else FEW)
-        assert (counts.invalid, counts.differ) == (0, 0), counts
-        assert counts.ended > counts.asked // 4
-        report_counts("trained_schemas_answered", counts.ended)
+    """With --full most answers end within their tokens."""
+    counts = answered(name, temperature, seeds)
+    assert (counts.invalid, counts.differ) == (0, 0), counts
+    assert counts.ended > counts.asked // 4
+    report_counts("trained_schemas_answered", counts.ended)
 
 
 def test_an_answer_that_breaks_its_schema_is_told() -> None:
