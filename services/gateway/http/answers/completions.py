@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing_extensions import TypedDict
 
 from services.gateway.http.answers.answer import FINISH, Answer, extension
-from services.gateway.http.answers.logprobs import Spell, completion_logprobs, joined, prompt_logprobs
+from services.gateway.http.answers.logprobs import Offsets, Spell, completion_logprobs, joined, prompt_logprobs
 from services.gateway.http.reading.convert import scored_of
 from services.gateway.http.schema.bodies import CompletionBody
 from services.gateway.http.schema.replies import CompletionChoice, CompletionLogprobs
@@ -28,7 +28,7 @@ class CompletionAnswer(Answer):
         self._given = _texts(body)
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
         self._positions: defaultdict[int, list[PositionLogprobs]] = defaultdict(list)
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, Offsets] = {}
         self._prompt_told: set[int] = set()
 
     def kind(self) -> str:
@@ -90,7 +90,7 @@ class CompletionAnswer(Answer):
             return "", None
         ids, given = self._prompts.ids(choice), self._given[choice // self._several]
         text = b"".join(self._spell(token)[1] for token in ids).decode(errors="replace") if given is None else given
-        self._offsets[choice] = len(text)
+        self._offsets[choice] = Offsets(len(text))
         if self._best is None:
             return text, None
         return text, prompt_logprobs(ids, self._prompts.scores(choice), self._best, self._spell, text)
@@ -98,10 +98,7 @@ class CompletionAnswer(Answer):
     def _logprobs(self, choice: int, positions: Iterable[PositionLogprobs]) -> CompletionLogprobs | None:
         if self._best is None:
             return None
-        offset = self._offsets.get(choice, 0)
-        found = completion_logprobs(positions, self._spell, offset)
-        self._offsets[choice] = offset + sum(len(token) for token in found["tokens"])
-        return found
+        return completion_logprobs(positions, self._spell, self._offsets.setdefault(choice, Offsets()))
 
 
 class Ids(TypedDict, total=False):

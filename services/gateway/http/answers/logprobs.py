@@ -1,5 +1,6 @@
 """Log-probabilities in the two forms of OpenAI's API."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Sequence
 
 from services.gateway.http.schema.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
@@ -14,16 +15,30 @@ def chat_logprobs(positions: Iterable[PositionLogprobs], spell: Spell) -> ChatLo
     return {"content": [_position(one, spell) for one in positions], "refusal": None}
 
 
-def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, offset: int) -> CompletionLogprobs:
-    """Log-probabilities of a completion, whose first token begins `offset` characters into the text."""
+class Offsets:
+    """Where tokens begin in their text, in characters; one that is a part of a character, where that begins."""
+
+    def __init__(self, first: int = 0) -> None:
+        """The first token begins `first` characters into the text."""
+        self._next = first
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+    def of(self, raw: bytes) -> int:
+        """That of the next token, of which these are the bytes."""
+        at = self._next
+        self._next += len(self._decoder.decode(raw))
+        return at
+
+
+def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, offsets: Offsets) -> CompletionLogprobs:
+    """Log-probabilities of a completion, or of the next tokens of one."""
     found: CompletionLogprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for one in positions:
-        text = spell(one.chosen[0])[0]
-        found["tokens"].append(text)
+        text, raw = spell(one.chosen[0])
+        found["tokens"].append(_apart(text, raw))
         found["token_logprobs"].append(one.chosen[1])
         found["top_logprobs"].append({_apart(*spell(token)): value for token, value in one.top})
-        found["text_offset"].append(offset)
-        offset += len(text)
+        found["text_offset"].append(offsets.of(raw))
     return found
 
 
@@ -31,19 +46,17 @@ def prompt_logprobs(
     ids: Sequence[int], positions: Sequence[PositionLogprobs], best: int, spell: Spell, text: str
 ) -> CompletionLogprobs:
     """Log-probabilities of a prompt that stands as `text` before a completion; its first token has none."""
-    tokens = [spell(token)[0] for token in ids]
-    found: CompletionLogprobs = {"tokens": tokens, "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    tokens = [spell(token) for token in ids]
+    written = b"".join(raw for _, raw in tokens).decode(errors="replace")
     # Tokens that the tokenizer puts before a text are no part of it.
-    offset = -max(sum(map(len, tokens)) - len(text), 0)
-    for token in tokens:
-        found["text_offset"].append(max(offset, 0))
-        offset += len(token)
-    found["token_logprobs"] = [None, *(one.chosen[1] for one in positions)]
-    found["top_logprobs"] = [
-        None,
-        *({_apart(*spell(token)): value for token, value in one.top[:best]} for one in positions),
-    ]
-    return found
+    offsets = Offsets(-max(len(written) - len(text), 0))
+    scored = ({_apart(*spell(token)): value for token, value in one.top[:best]} for one in positions)
+    return {
+        "tokens": [_apart(*token) for token in tokens],
+        "token_logprobs": [None, *(one.chosen[1] for one in positions)],
+        "top_logprobs": [None, *scored],
+        "text_offset": [max(offsets.of(raw), 0) for _, raw in tokens],
+    }
 
 
 def joined(one: CompletionLogprobs, other: CompletionLogprobs) -> CompletionLogprobs:
@@ -57,7 +70,7 @@ def joined(one: CompletionLogprobs, other: CompletionLogprobs) -> CompletionLogp
 
 
 def _apart(text: str, raw: bytes) -> str:
-    """A token as a key: one that is part of a character is told by its bytes, as OpenAI's API does."""
+    """A token by which it is found among others: a part of a character by its bytes, as OpenAI's API does."""
     return text if text.encode() == raw else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
