@@ -45,6 +45,17 @@ async def test_a_stream_has_each_token_once_and_the_text_of_its_tokens(tmp_path:
     assert len({tuple(answer.tokens) for answer in answers}) == 6
 
 
+async def test_a_target_is_told_with_the_end_of_a_stream_that_all_of_it_was_delivered(tmp_path: Path) -> None:
+    """So it counts the tokens as emitted then, and not after a wait for a gateway that might have kept fewer."""
+    async with harness(tmp_path) as one:
+        for count in (1, 40):
+            answer = await one.ask(ask_for(max_tokens=count))
+            assert len(answer.tokens) == count
+            await until(lambda: one.targets[0].settled)
+            told = one.targets[0].settled.pop()
+            assert (told.tokens_kept, one.targets[0].settled, one.targets[0].cancels) == (count, [], [])
+
+
 async def test_the_tokens_of_one_round_are_one_message(tmp_path: Path) -> None:
     async with harness(tmp_path, [FakeTarget(pace_s=0.02)]) as one:
         answer = await one.ask(ask_for(max_tokens=40))

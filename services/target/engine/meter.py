@@ -166,7 +166,18 @@ class Meter:
         metrics.drafter_attached.set(generation > 0)
         metrics.attachment_generation.set(generation)
         self._generation = generation
-        self._tokens()
+        self.tokens()
+
+    def tokens(self) -> None:
+        """Brings the token counters up to date with the ledger."""
+        ledger, metrics = self._ledger, self._metrics
+        metrics.committed_tokens.inc(ledger.committed - self._committed)
+        metrics.emitted_tokens.inc(ledger.emitted - self._emitted)
+        for reason, count in ledger.discarded.items():
+            if count != self._discarded[reason]:
+                metrics.discarded_tokens[reason].inc(count - self._discarded[reason])
+                self._discarded[reason] = count
+        self._committed, self._emitted = ledger.committed, ledger.emitted
 
     def _speculation(self, entry: RoundEntry, commit: Commit) -> None:
         metrics = self._metrics
@@ -188,13 +199,3 @@ class Meter:
             for row, child in zip(progress.path, progress.children, strict=False):
                 metrics.accepted_nodes[row].inc()
                 metrics.accepted_children[child].inc()
-
-    def _tokens(self) -> None:
-        ledger, metrics = self._ledger, self._metrics
-        metrics.committed_tokens.inc(ledger.committed - self._committed)
-        metrics.emitted_tokens.inc(ledger.emitted - self._emitted)
-        for reason, count in ledger.discarded.items():
-            if count != self._discarded[reason]:
-                metrics.discarded_tokens[reason].inc(count - self._discarded[reason])
-                self._discarded[reason] = count
-        self._committed, self._emitted = ledger.committed, ledger.emitted

@@ -92,6 +92,7 @@ class RequestHandler:
         request = self._emitter.find(cancel.session, cancel.request_id)
         if request is None:
             self._emitter.kept(cancel.session, cancel.request_id, cancel.tokens_kept, cancel.reason)
+            self._meter.tokens()
             return
         self._scheduler.cancel(request.uid, now, _CANCELS.get(cancel.reason, FinishReason.CANCELLED))
         self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)

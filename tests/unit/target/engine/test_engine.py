@@ -244,6 +244,8 @@ def test_the_gateway_may_keep_less_of_a_request_that_has_just_ended() -> None:
     it.run(it.start(request("a", prompt(1, 9, VOCAB), 12)))
     assert it.ledger.unsettled == 12
     it.turn(it.cancel("a", 7, "stop_string"))
+    assert value_of(it.metrics.emitted_tokens) == 7, "counted at once, not with the next heartbeat"
+    assert value_of(it.metrics.committed_tokens) == 12
     assert (it.ledger.emitted, it.ledger.discarded["stop_string"]) == (7, 5)
     assert len(it.ends[1, "a"]) == 1
     it.turn(it.cancel("a", 3, "stop_string"))
