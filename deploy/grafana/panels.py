@@ -30,7 +30,7 @@ class Panel:
     def empty(self) -> str:
         """What stands where it has no data: of others' exporters they are not scraped, of rates nothing happened."""
         text = " ".join(expression for expression, _ in self.expressions)
-        if "DCGM_" in text or "kube_" in text:
+        if any(name in text for name in ("DCGM_", "kube_", "container_")):
             return "exporter not scraped"
         return "no traffic" if "rate(" in text or "increase(" in text else "no data"
 

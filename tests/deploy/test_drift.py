@@ -159,7 +159,7 @@ def test_dashboards_show_catalogued_metrics_with_unit_and_description() -> None:
             assert panel.description.endswith("."), panel.title
             assert not panel.runbook or (ROOT / f"docs/operate/{panel.runbook}.md").is_file()
             for expression, _ in panel.expressions:
-                assert metric_names(expression) or re.search("DCGM_FI_DEV_|kube_deployment_", expression)
+                assert metric_names(expression) or re.search("DCGM_FI_DEV_|kube_deployment_|container_oom_", expression)
                 assert metric_names(expression) <= catalogue(), expression
 
 
@@ -170,10 +170,10 @@ def test_every_variable_of_a_dashboard_acts_on_every_panel() -> None:
         assert names == ["datasource", "cluster", "namespace", "model", "pair"]
         for panel in board.panels:
             for expression, _ in panel.expressions:
-                selectors = re.findall(r"\b(?:paceline|DCGM|kube)_[A-Za-z_]+\{([^}]*)\}", expression)
-                assert selectors and len(selectors) == len(re.findall(r"\b(?:paceline|DCGM|kube)_", expression)), (
-                    expression
-                )
+                selectors = re.findall(r"\b(?:paceline|DCGM|kube|container)_[A-Za-z_]+\{([^}]*)\}", expression)
+                assert selectors and len(selectors) == len(
+                    re.findall(r"\b(?:paceline|DCGM|kube|container)_", expression)
+                ), expression
                 assert all("$cluster" in each and "$namespace" in each for each in selectors), expression
 
 

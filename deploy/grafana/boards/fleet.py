@@ -23,7 +23,8 @@ def token_time(select: str) -> str:
 
 EMITTED = rate("paceline_emitted_tokens_total", by=PAIR)
 READY = 'state="ready"'
-OURS = f'{NAMESPACE},deployment=~".+-(gateway|worker)"'
+OURS = f'{NAMESPACE},deployment=~".+-(gateway|worker)(-.+)?"'
+CONTAINERS = f'{NAMESPACE},container=~"gateway|worker|controller|ray"'
 
 FLEET = Board(
     "paceline-fleet",
@@ -240,6 +241,19 @@ FLEET = Board(
             ),
             runbook="fewer-than-wanted",
             steps=((1, WARN),),
+        ),
+        Panel(
+            "Processes killed for want of memory",
+            "short",
+            "Within a step, where the kubelet's cAdvisor is scraped.",
+            (
+                (
+                    f"sum by (namespace, pod) (increase(container_oom_events_total{{{CONTAINERS}}}[$__rate_interval]))",
+                    "{{namespace}} {{pod}}",
+                ),
+            ),
+            runbook="out-of-memory",
+            steps=((1, BAD),),
         ),
     ),
 )

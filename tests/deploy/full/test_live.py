@@ -35,7 +35,7 @@ SCRAPED_S = 30.0
 TRIES = 3
 # Of the chart's ports of a worker, which of a Release's are theirs.
 PORTS = {"9100": 2, "50062": 4, "50063": 5}
-ELSEWHERE = re.compile(r"\b(?:DCGM|kube)_|\bpaceline_(?:accepted_nodes|accepted_children|tree_rounds)_")
+ELSEWHERE = re.compile(r"\b(?:DCGM|kube|container)_|\bpaceline_(?:accepted_nodes|accepted_children|tree_rounds)_")
 """Of other exporters, of GPUs and of what Kubernetes wants; and what only rounds of trees count."""
 
 ASKS_A_CLUSTER = tuple(f"kubectl {verb} " for verb in ("get", "describe", "scale", "logs", "exec"))
