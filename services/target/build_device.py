@@ -30,6 +30,7 @@ from services.common.serving.files import read_regular
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
+from services.target.cache.windows import WindowPlaces
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
@@ -47,7 +48,15 @@ from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, within
+from services.target.sizing.memory_terms import (
+    available_bytes,
+    check_free,
+    pack_tokens,
+    pair_terms,
+    window_ahead,
+    window_places,
+    within,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,7 +134,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     micros = runner.warm_up(check, settings.compile_threads)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros, runner)
-    pool = BlockPool(budget.blocks, settings.block_size)
+    pool = BlockPool(budget.blocks, settings.block_size, _windows(settings, model, shapes))
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
     return Worker(
@@ -248,7 +257,17 @@ def _shapes(
         eager=settings.eager,
         trees=trees,
         coded=settings.coded,
+        near=window_places(settings, model, limit, every, trees),
     )
+
+
+def _windows(settings: TargetSettings, model: Target, shapes: RunnerSettings) -> WindowPlaces | None:
+    """The places of layers with a window, where they have blocks of their own."""
+    if not shapes.near:
+        return None
+    window = max(own.window for own in model.spec.groups)
+    ahead = window_ahead(settings, model, shapes.widths)
+    return WindowPlaces(shapes.near, shapes.blocks, shapes.block_size, window, ahead)
 
 
 def _check(settings: TargetSettings, key: str) -> ExactCheck:

@@ -18,6 +18,7 @@ from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
+from services.target.cache.windows import WindowPlaces
 from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan, PositionLogprobs, PromptScores
 from services.target.core.request import RequestSpec
@@ -56,6 +57,9 @@ class ProposerFactory(Protocol):
     def __call__(self, rig: "Rig") -> Proposer:
         """Builds the proposer on the rig's arena."""
         ...
+
+
+BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class Rig:
             synthetic_acceptance=settings.synthetic_acceptance,
             trees=(settings.width,) if settings.nodes else (),
             coded=settings.coded,
+            block_size=BLOCK,
+            near=self._near(),
         )
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),
@@ -167,7 +173,7 @@ class Rig:
         self.runner.warm_up()
         self.runner.use(DirectDrafts())
         self.arena.tensor(attach.TAG).fill_(-1)
-        pool = BlockPool(settings.blocks, self.shapes.block_size)
+        pool = BlockPool(settings.blocks, self.shapes.block_size, self._windows())
         grid = self.runner.pool.states.grid
         self.snapshots = SnapshotPool(settings.snapshots, grid) if grid else None
         self.cache = PrefixCache(pool, b"model", b"drafter", self.snapshots) if settings.prefix_cache else None
@@ -177,6 +183,22 @@ class Rig:
         self.request_of_slot: dict[int, str] = {}
         self.rounds = self.prefilled = self.admitted = 0
         self._flights: deque[tuple[Plan, RoundOutput]] = deque()
+
+    def _near(self) -> int:
+        """Blocks of layers with a window: for each slot as many as it may hold, and some of requests that have left."""
+        window = max(own.window for own in self.model.spec.groups)
+        if not window or self.settings.nodes:
+            return 0
+        size = BLOCK
+        return self.settings.slots * WindowPlaces.needed(window, self._ahead, size) + -(-window // size)
+
+    @property
+    def _ahead(self) -> int:
+        return max(self.settings.pack_tokens, (self.settings.look_ahead + 1) * self.settings.width)
+
+    def _windows(self) -> WindowPlaces | None:
+        shapes, window = self.shapes, max(own.window for own in self.model.spec.groups)
+        return WindowPlaces(shapes.near, shapes.blocks, shapes.block_size, window, self._ahead) if shapes.near else None
 
     def __enter__(self) -> "Rig":
         return self

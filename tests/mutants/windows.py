@@ -6,12 +6,36 @@ CPU = "services.common.model.cpu.cpu"
 MASK = "services.common.kernels.span_attention.span"
 SPAN = "services.common.kernels.span_attention.span"
 
+PLACES = "services.target.cache.windows"
+
+_PLACES = "tests/unit/target/cache/test_windows.py::"
 _WINDOWS = "tests/unit/common/model/test_windows.py::"
 _FAMILIES = "tests/unit/common/model/families/"
 _PARITY = f"{_FAMILIES}test_gemma3.py::test_logits_are_those_of_transformers"
 _LAGUNA = f"{_FAMILIES}test_laguna.py::test_logits_are_those_of_transformers"
 
 SLIDING = (
+    Mutant(
+        "places-dropped-a-block-too-early",
+        PLACES,
+        "first, stop = max(0, start + 1 - self.window) // self._size, -(-end // self._size)",
+        "first, stop = max(0, start + 1 - self.window) // self._size + 1, -(-end // self._size)",
+        "tests/unit/target/scheduling/test_scheduler_machine.py",
+    ),
+    Mutant(
+        "a-hit-without-the-last-window",
+        PLACES,
+        "if run >= count - max(0, count * self._size + 1 - self.window) // self._size:",
+        "if run >= 1:",
+        f"{_PLACES}test_reached_counts_blocks_whose_last_window_has_places",
+    ),
+    Mutant(
+        "admission-without-the-window",
+        PLACES,
+        "return self._taken + self._most(request) <= self.total",
+        "return self._most(request) <= self.total",
+        f"{_PLACES}test_admission_waits_until_places_are_left_for_all_that_a_request_may_hold",
+    ),
     Mutant(
         "window-one-token-too-wide",
         MASK,

@@ -24,7 +24,7 @@ from services.common.model.files.weight_formats import folder_format
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
-from services.common.model.states.states import CodedStates, Rows, SequenceStates
+from services.common.model.states.states import Blocks, CodedStates, Rows, SequenceStates
 from services.common.model.weights.expert_memory import held
 from services.common.model.weights.weights import (
     ModelWeights,
@@ -77,15 +77,16 @@ class Target:
         self.lm_head_VD = embed_VD if lm_head_VD is None else lm_head_VD
 
     def new_states(
-        self, blocks: int, block_size: int, slots: int = 1, width: int = 1, snapshots: int = 0, coded: bool = False
-    ) -> SequenceStates:
+        self, blocks: int, block_size: int, slots: int = 1, width: int = 1, snapshots: int = 0, coded: bool = False,
+        near: int = 0,
+    ) -> SequenceStates:  # fmt: skip
         """Return the states of sequences that share blocks, the pad block included, and have slots, the pad slot too.
 
         `width` is that of the widest span whose rows may be rejected, and `snapshots` the places for recurrent states.
-        With `coded` keys and values are codes of eight bits.
+        With `coded` keys and values are codes of eight bits, with `near` layers with a window have so many blocks.
         """
         kind = CodedStates if coded else SequenceStates
-        return kind(self.spec, blocks, block_size, self.dtype, self.device, slots, width, snapshots)
+        return kind(self.spec, Blocks(blocks, block_size, near), self.dtype, self.device, slots, width, snapshots)
 
     @torch.no_grad()
     def forward(
@@ -98,7 +99,10 @@ class Target:
             residual streams after the blocks `taps`, concatenated in that order [T, len(taps) * D]. The last block's
             stream is normalised.
         """
-        rows, rotations = rows.within(self._windows), [table.at(rows.positions_T) for table in self._tables]
+        rows, rotations = (
+            rows.within(self._windows, states.places_N),
+            [table.at(rows.positions_T) for table in self._tables],
+        )
         plans = states.plans(rows)
         outcome = self._stack(ids_T, self.embed_VD, rows, rotations, states.layers, taps, plans)
         states.fold(plans)

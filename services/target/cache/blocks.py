@@ -7,6 +7,8 @@ passed), or idle (cached and owned by nobody). Block 0 is the pad block and neve
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 
+from services.target.cache.windows import WindowPlaces
+
 PAD_BLOCK = 0
 
 
@@ -17,11 +19,13 @@ class OutOfBlocksError(RuntimeError):
 class BlockPool:
     """Blocks 1 .. `blocks`, each of `block_size` tokens. Tensors therefore hold `blocks + 1` blocks."""
 
-    def __init__(self, blocks: int, block_size: int) -> None:
+    def __init__(self, blocks: int, block_size: int, windows: WindowPlaces | None = None) -> None:
+        """With `windows`, layers with a window have places of their own for some of the blocks."""
         if blocks < 1 or block_size < 1:
             raise ValueError(f"a pool needs at least one block of one token, not {blocks} of {block_size}")
         self.total = blocks
         self.block_size = block_size
+        self.windows = windows
         self.evict: Callable[[int], None] | None = None
         self.fenced = 0
         self.coming = 0
@@ -31,6 +35,8 @@ class BlockPool:
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._leaving: deque[tuple[int, tuple[int, ...]]] = deque()
         self.evictions = 0
+        if windows is not None:
+            windows.is_cached = self.is_cached
 
     @property
     def free(self) -> int:
@@ -111,10 +117,16 @@ class BlockPool:
             raise ValueError(f"block {block} has no owner and cannot enter the cache")
         self._cached[block] = 1
 
+    def is_cached(self, block: int) -> bool:
+        """Whether the content of a block outlives its owners."""
+        return bool(self._cached[block])
+
     def free_idle(self, block: int) -> None:
         """Drops the content of a cached block without an owner; `evict` is not told."""
         del self._idle[block]
         self._cached[block] = 0
+        if self.windows is not None:
+            self.windows.forget(block)
         self._free.append(block)
 
     def check(self) -> None:
@@ -154,6 +166,8 @@ class BlockPool:
         block, _ = self._idle.popitem(last=False)
         self._cached[block] = 0
         self.evictions += 1
+        if self.windows is not None:
+            self.windows.forget(block)
         if self.evict is not None:
             self.evict(block)
         self._free.append(block)

@@ -14,7 +14,10 @@ def check_memory(
     memory: KVCacheManager, keeper: StateKeeper, running: Iterable[Request], in_flight: Iterable[Plan]
 ) -> None:
     """Raises AssertionError when pools, cache and requests disagree about any block or snapshot."""
+    running = list(running)
     _check_blocks(memory, running)
+    if memory.pool.windows is not None:
+        memory.pool.windows.check(running, memory.pool.is_cached)
     if memory.cache is not None and memory.cache.snapshots is not None:
         _check_snapshots(memory.cache, memory.cache.snapshots, keeper, in_flight)
 

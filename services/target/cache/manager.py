@@ -35,15 +35,19 @@ class KVCacheManager:
         A prompt that is scored is computed whole: nothing tells the scores of positions that are in K/V already.
         """
         reads = self.cache is not None and not request.present_spec().scored
+        if self.pool.windows is not None and not self.pool.windows.has_room(request):
+            return False
         hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None and reads else NO_HIT
         fresh = self.pool.blocks_for(tokens) - len(hit.blocks)
         # An idle block that is hit is no longer available, so it counts like a fresh one.
         if fresh + self.pool.count_idle(hit.blocks) + spare > self.pool.available:
             return False
         self.pool.share(hit.blocks)
-        request.blocks = hit.blocks + self.pool.take(fresh)
-        request.hashed_blocks = len(hit.blocks)
+        request.blocks, request.hashed_blocks = list(hit.blocks), len(hit.blocks)
         request.cached_tokens = request.computed = len(hit.blocks) * self.pool.block_size
+        if self.pool.windows is not None:
+            self.pool.windows.admit(request)
+        request.blocks += self.pool.take(fresh)
         request.prefill_to = request.verified = len(request.tokens)
         if self.cache is not None:
             self.cache.record(len(request.tokens), request.cached_tokens)
@@ -87,6 +91,8 @@ class KVCacheManager:
 
     def release(self, request: Request, number: int) -> None:
         """Takes all blocks from a request; they are free once round `number` has finished."""
+        if self.pool.windows is not None:
+            self.pool.windows.leave(request)
         self.pool.release(request.blocks, number)
         request.blocks = []
         request.computed = request.hashed_blocks = 0

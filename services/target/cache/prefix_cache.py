@@ -77,6 +77,8 @@ class PrefixCache:
         known = len(found)
         while found and self.snapshots is not None and self.snapshots.find(names[len(found) - 1]) is None:
             found.pop()
+        if self._pool.windows is not None:
+            del found[self._pool.windows.reached(found) :]
         return Hit(found, known)
 
     def knows(self, name: bytes) -> bool:

@@ -51,6 +51,13 @@ class Admission:
     snapshot: int | None = None
 
 
+class Move(NamedTuple):
+    """The place of a block in layers with a window, from this round on; 0: none."""
+
+    block: int
+    place: int
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """Blocks to append to a slot's block table."""
@@ -72,7 +79,7 @@ class Plan:
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
     `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
-    tokens together, those of rounds in flight left out.
+    tokens together, those of rounds in flight left out. `moves` come before all else.
 
     `empty` means that there is nothing to compute: the scheduler then leaves all else to a later plan. `speculative`
     means that the drafter is asked; a plain round does not visit it. `kind` is what the policy of widths chose.
@@ -90,6 +97,7 @@ class Plan:
     behind_prompts: bool = False
     context: int = 0
     nodes: bool = False
+    moves: tuple[Move, ...] = ()
     empty: bool = field(init=False)
     speculative: bool = field(init=False)
     kind: Width = field(init=False)

@@ -61,7 +61,7 @@ class Pool:
         # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
         widest = settings.widest
-        by_slot = settings.slots + 1, widest, settings.snapshots, settings.coded
+        by_slot = settings.slots + 1, widest, settings.snapshots, settings.coded, settings.near
         states = model.new_states(settings.blocks + 1, settings.block_size, *by_slot)
         most = settings.buckets[-1] * settings.widest, model.spec.vocab_size
         return cls(

@@ -91,6 +91,7 @@ class Runner:
         """
         costs = warm_up(self.pool, self.steps, check, threads)
         self.experts.begin()
+        self.pool.states.forget_places()
         self.publish()
         return costs
 
@@ -115,6 +116,8 @@ class Runner:
         """
         start = perf_counter()
         self._next = self._new_output()
+        if plan.moves:
+            self.pool.states.move(plan.moves)
         if plan.saves:
             self._save(plan.saves)
         self._state.apply(plan, later=not plan.rows)

@@ -153,7 +153,8 @@ class RunnerSettings:
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone. `trees` are the numbers of nodes that rounds of trees may have,
-    beside the chains of `widths`. With `coded` keys and values are codes of eight bits.
+    beside the chains of `widths`. With `coded` keys and values are codes of eight bits. With `near` layers with a
+    window have so many blocks of their own.
     """
 
     slots: int
@@ -173,6 +174,7 @@ class RunnerSettings:
     eager: bool = False
     trees: tuple[int, ...] = ()
     coded: bool = False
+    near: int = 0
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets", "trees"):

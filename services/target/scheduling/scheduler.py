@@ -17,7 +17,7 @@ from services.target.cache.invariants import check_memory
 from services.target.cache.manager import KVCacheManager, StateKeeper
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
-from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
+from services.target.core.plan import Admission, Chunk, Commit, Move, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
 from services.target.core.width import Tree, Width
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
@@ -116,6 +116,7 @@ class Scheduler:
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
         self._arrived_tokens = 0
+        moves = self._see(rows, chunks, int(kind))
         if not live:
             self._pause.alone(self._number)
         plan = Plan(
@@ -131,6 +132,7 @@ class Scheduler:
             saves=self._keeper.take(),
             behind_prompts=bool(self._in_flight and self._in_flight[-1].chunks),
             context=self._roster.context(rows),
+            moves=moves,
         )
         self._in_flight.append(plan)
         self._width_in_flight += plan.width
@@ -263,6 +265,22 @@ class Scheduler:
             self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)
             self._turns.join(request)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
+
+    def _see(self, rows: tuple[int, ...], chunks: tuple[Chunk, ...], width: int) -> tuple[Move, ...]:
+        """Gives places to what this round's rows see and write in layers with a window, and takes all others."""
+        windows = self._pool.windows
+        if windows is None:
+            return ()
+        for chunk in chunks:
+            request = self._roster.on(chunk.slot)
+            assert request is not None, "a chunk belongs to a request"
+            windows.see(request, chunk.start, chunk.start + len(chunk.token_ids))
+        for slot in rows:
+            request = self._roster.on(slot)
+            assert request is not None, "a row belongs to a request"
+            end = min(request.limit, request.computed + self._width_in_flight + width)
+            windows.see(request, request.computed, end)
+        return windows.take_moves()
 
     def _grow(self, rows: tuple[int, ...], width: int) -> Grown:
         if not self._settings.preemption:

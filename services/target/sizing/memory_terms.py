@@ -20,6 +20,7 @@ from services.common.model.spec import Beside, Delta, Dense, Experts, StackSpec
 from services.common.model.states.states import SequenceStates
 from services.common.model.weights.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
+from services.target.cache.windows import WindowPlaces
 from services.target.device.noise_ring import bytes_per_slot
 from services.target.device.shapes import buckets_of, mixed_of, packs_of, shorts_of
 from services.target.device.steps import MODES
@@ -43,6 +44,8 @@ _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """Bytes for slots and K/V on a CPU beside recurrent states, unless the settings say otherwise."""
 _STATES = "target_slot_states"
+_MOST_AHEAD = 3
+"""Rounds in flight at most, and some more."""
 Rounds = tuple[tuple[int, ...], tuple[int, ...]]
 """Widths of chains, and of trees."""
 
@@ -112,7 +115,8 @@ def pair_terms(
 ) -> MemoryTerms:  # fmt: skip
     """The terms of a target at this context limit, and of its drafter, with rounds of chains and of trees."""
     every = sorted((*widths, *trees))
-    target = _target_terms(settings, model, context, limit, every)
+    near = window_places(settings, model, limit, every, trees)
+    target = _target_terms(settings, model, context, limit, every, near)
     return target.plus(_drafter_terms(settings, model, context, limit, every)).without_zeros()
 
 
@@ -124,6 +128,27 @@ def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     row = _row_elements(model.spec)
     room = settings.slots * widths[-1] * (row + model.spec.vocab_size) // row
     return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
+
+
+def window_ahead(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """Most tokens that a request writes behind those that are committed: a chunk, or the rounds in flight."""
+    return max(pack_tokens(settings, model, widths), (_MOST_AHEAD + 1) * widths[-1])
+
+
+def window_places(
+    settings: SizingSettings, model: Target, limit: int, widths: Sequence[int], trees: Sequence[int] = ()
+) -> int:
+    """Blocks of their own for layers with a window; 0 where sequences are too short for it to save memory.
+
+    A slot has those that a request may hold at once, and a window's more, from which later requests go on. Trees, whose
+    paths move, keep all blocks.
+    """
+    windows = {own.window for own in model.spec.groups}
+    if trees or not any(windows) or 0 not in windows:
+        return 0
+    size, window = settings.block_size, max(windows)
+    each = WindowPlaces.needed(window, window_ahead(settings, model, widths), size) + -(-window // size)
+    return settings.slots * each if each < -(-limit // size) else 0
 
 
 def within(
@@ -144,9 +169,9 @@ def within(
 
 
 def _target_terms(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int], near: int
 ) -> MemoryTerms:
-    """What the target's process holds."""
+    """What the target's process holds; layers with a window have `near` blocks of their own, or as many as others."""
     spec, size = model.spec, model.dtype.itemsize
     states = SequenceStates.sizes(spec, size, widths[-1], settings.coded)
     fixed = {
@@ -154,6 +179,7 @@ def _target_terms(
         "target_states": states.fixed,
         "state_snapshots": settings.held_snapshots * states.per_snapshot,
         "context_weights": size * context.elements,
+        "window_kv": (near + 1) * settings.block_size * states.windowed if near else 0,
     }
     per_slot = {
         "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit + 4 * widths[-1] * mask_words(spec.vocab_size),
@@ -161,7 +187,8 @@ def _target_terms(
     }
     seed = size * context.seed_width
     per_slot |= {"seeds": 2 * seed}  # of both sides
-    per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1)),
+    kept = states.per_token - (states.windowed if near else 0)
+    per_token = {"target_kv": kept, "draft_kv": size * prod(context.kv_shape(1, 1)),
                  "block_seeds": -(-seed // settings.block_size)}  # fmt: skip
     if model.device.type == "cuda":
         graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES

@@ -4,9 +4,19 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention import reference
-from services.common.kernels.span_attention.span import Mask, Span, plan_context, plan_span, seen_through, seen_within
+from services.common.kernels.span_attention.span import (
+    Mask,
+    Span,
+    placed,
+    plan_context,
+    plan_span,
+    seen_through,
+    seen_within,
+)
 
-__all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span", "seen_through", "seen_within"]
+__all__ = [
+    "Mask", "Span", "attend_block", "attend_span", "placed", "plan_context", "plan_span", "seen_through", "seen_within",
+]  # fmt: skip
 
 
 def attend_span(

@@ -162,6 +162,16 @@ def seen_through(span: Span, mask: Mask) -> Span:
     return replace(span, bias_B1WT=bias_B1WT, mask=mask)
 
 
+def placed(span: Span, places_N: Tensor) -> Span:
+    """Return a span whose blocks lie elsewhere: where `places_N` says, 0 being the pad block.
+
+    What is read on a CPU is not known any more: `seen_within` finds it.
+    """
+    size = span.block_size
+    slots_T = places_N.index_select(0, span.slots_T // size) * size + span.slots_T % size
+    return replace(span, block_table_BN=places_N[span.block_table_BN.long()], slots_T=slots_T)
+
+
 def seen_within(span: Span, window: int) -> Span:
     """Return a target's span as layers with a window see it, 0: without one; one plan serves layers of all kinds.
 

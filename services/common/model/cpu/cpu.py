@@ -26,13 +26,13 @@ from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 
 class Places(NamedTuple):
-    """Places of rows: a rotation for each group of attention, write indices, and each span's number of rows.
+    """Places of rows: a rotation and write indices for each group of attention, and each span's number of rows.
 
     For each view there are read indices and a mask. `plans` are those of recurrent layers, one for each span.
     """
 
     rotations: list[Rotation]
-    slots_T: Tensor
+    writes: list[Tensor]
     counts: list[int]
     reads: list[Tensor]
     biases: list[Tensor | None]
@@ -91,7 +91,7 @@ class HostSpanAttention(HostMixer):
 
     def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F]; `state` is paged K/V, of codes with exponents, `rooms` hold what spans read."""
-        mixed_TF, slots_T, kv_2NSHD = self.qkv(normed_TD), places.slots_T, state[0]
+        mixed_TF, slots_T, kv_2NSHD = self.qkv(normed_TD), places.writes[self.group], state[0]
         exponents_2NSH = state[1] if len(state) > 1 else None
         rotation, view = places.rotations[self.group], self.group * len(places.counts)
         q_THD = store_qkv(
@@ -256,7 +256,8 @@ class HostStack:
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        places = Places(list(rotations), rows.slots_T, [], [], [], cast("list[BlockPlan]", list(plans)))
+        writes = list(rows.writes) or [rows.slots_T] * len(rotations)
+        places = Places(list(rotations), writes, [], [], [], cast("list[BlockPlan]", list(plans)))
         for part in rows.parts:
             places.counts.append(part.count)
         for view in rows.views:

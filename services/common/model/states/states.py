@@ -6,14 +6,16 @@ Attention keeps keys and values in blocks of tokens; a recurrent layer keeps a s
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from services.common.device.staging import upload
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan, next_folded, plan_blocks, ring_rows
 from services.common.kernels.kv_codes.reference import powers_are_exact
-from services.common.kernels.span_attention import Span, seen_within
+from services.common.kernels.span_attention import Span, placed, seen_within
 from services.common.kernels.span_attention.span import PAD_BLOCK
 from services.common.model.spec import Attention, Delta, StackSpec
 from services.common.model.states.state_snapshots import StateSnapshots
@@ -43,6 +45,7 @@ class Rows:
 
     `views` are the spans as layers see them: of a target those of all parts, group of attention by group, of a drafter
     its one part's by kind of layer.
+    `writes` are where a target's rows go, group by group; without them all go to `slots_T`.
     `ends` are the rows that are read in the end: of each sequence of a single part, or by number; None: all.
     """
 
@@ -50,19 +53,34 @@ class Rows:
         assert not isinstance(ends, range) or len(parts) == 1, "rows of one part"
         spans = [part.span for part in parts]
         self.parts, self.views, self.ends = parts, views or spans, ends
+        self.writes: Sequence[Tensor] = ()
         if len(spans) == 1:  # as they are: a copy would be a launch
             self.positions_T, self.slots_T = spans[0].positions_BW.flatten(), spans[0].slots_T
         else:
             self.positions_T = torch.cat([span.positions_BW.flatten() for span in spans])
             self.slots_T = torch.cat([span.slots_T for span in spans])
 
-    def within(self, windows: Sequence[int]) -> "Rows":
-        """Return the rows of a target as its groups of attention see them, whose windows are these."""
+    def within(self, windows: Sequence[int], places_N: Tensor | None = None) -> "Rows":
+        """Return the rows of a target as its groups of attention see them, whose windows are these.
+
+        With `places_N` blocks lie there in groups with a window.
+        """
+        if places_N is not None:
+            return self._placed(windows, places_N)
         if not any(windows):
             views = self.views if len(windows) == 1 else [*self.views] * len(windows)
         else:
             views = [seen_within(part.span, window) for window in windows for part in self.parts]
         return self if views is self.views else Rows(*self.parts, views=views, ends=self.ends)
+
+    def _placed(self, windows: Sequence[int], places_N: Tensor) -> "Rows":
+        near = [placed(part.span, places_N) for part in self.parts]
+        own = [part.span for part in self.parts]
+        views = [seen_within(span, window) for window in windows for span in (near if window else own)]
+        rows = Rows(*self.parts, views=views, ends=self.ends)
+        near_T = torch.cat([span.slots_T for span in near]) if len(near) > 1 else near[0].slots_T
+        rows.writes = [near_T if window else rows.slots_T for window in windows]
+        return rows
 
     def last(self, x_TX: Tensor) -> Tensor:
         """The rows of a flat tensor that are read in the end."""
@@ -108,14 +126,39 @@ def kv_shape(spec: StackSpec, blocks: int, block_size: int, attention: Attention
     return count, 2, blocks, block_size, own.kv_heads, own.head_dim
 
 
+def first_places(blocks: int, near: int, device: torch.device) -> Tensor:
+    """Return the places of blocks before there is a request."""
+    numbers_N = torch.arange(blocks, device=device)
+    return torch.where(numbers_N <= near, numbers_N, 0)
+
+
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes of states: fixed, per slot, per token held, and per snapshot."""
+    """Bytes of states: fixed, per slot, per token held, and per snapshot.
+
+    Of those per token so many are of layers with a window.
+    """
 
     fixed: int
     per_slot: int
     per_token: int
     per_snapshot: int
+    windowed: int = 0
+
+
+class Blocks(NamedTuple):
+    """So many blocks of `size` tokens, block 0, the pad block, among them.
+
+    With `near` layers with a window have places for so many, beside the pad block.
+    """
+
+    total: int
+    size: int
+    near: int = 0
+
+    def of(self, attention: Attention) -> int:
+        """Blocks that layers with this attention hold."""
+        return self.near + 1 if self.near and attention.window else self.total
 
 
 class SequenceStates:
@@ -130,21 +173,26 @@ class SequenceStates:
     def __init__(
         self,
         spec: StackSpec,
-        blocks: int,
-        block_size: int,
+        blocks: Blocks,
         dtype: torch.dtype,
         device: torch.device,
         slots: int = 1,
         width: int = 1,
         snapshots: int = 0,
     ) -> None:
-        """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's.
+        """Zeroed; `slots` includes the pad slot. `width` is the widest round's.
+
+        Where layers with a window have places of their own, `places_N` says which block has which; at first those of
+        the lowest numbers have one.
 
         Recurrent states have places for so many `snapshots`. `paged` are keys and values [L, 2, N, S, Hkv, Dh] of each
         group of attention, of codes with their exponents, under the same block ids.
         """
         assert not self.coded or powers_are_exact(), "this machine's powers of two are not exact"
-        groups = {own: self._new_paged(kv_shape(spec, blocks, block_size, own), dtype, device) for own in spec.groups}
+        self.places_N = first_places(blocks.total, blocks.near, device) if blocks.near else None
+        groups = {
+            own: self._new_paged(kv_shape(spec, blocks.of(own), blocks.size, own), dtype, device) for own in spec.groups
+        }
         self.paged = [tensor for own in groups.values() for tensor in own]
         self._recurrent = None
         if spec.delta is not None:
@@ -163,11 +211,14 @@ class SequenceStates:
     @staticmethod
     def sizes(spec: StackSpec, itemsize: int, width: int = 1, coded: bool = False) -> StateBytes:
         """Return the bytes that the states of a spec take; the pad slot's do not grow."""
-        shapes = [kv_shape(spec, 1, 1, own) for own in spec.groups]
-        token = sum(prod(shape) + prod(shape[:-1]) if coded else prod(shape) * itemsize for shape in shapes)
+        shapes = [(kv_shape(spec, 1, 1, own), own.window) for own in spec.groups]
+        tokens = [
+            (prod(shape) + prod(shape[:-1]) if coded else prod(shape) * itemsize, window) for shape, window in shapes
+        ]
+        token, windowed = sum(size for size, _ in tokens), sum(size for size, window in tokens if window)
         slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
         snapshot = 0 if spec.delta is None else StateSnapshots.sizes(spec.count(Delta), spec.delta, itemsize)
-        return StateBytes(slot, slot, token, snapshot)
+        return StateBytes(slot, slot, token, snapshot, windowed)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -183,6 +234,19 @@ class SequenceStates:
     def grid(self) -> int:
         """Positions of a block that recurrent states hold whole or not at all; 0 without such layers."""
         return BLOCK if self._recurrent else 0
+
+    def forget_places(self) -> None:
+        """No block has a place in layers with a window any more."""
+        if self.places_N is not None:
+            self.places_N.zero_()
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Blocks have these places in layers with a window from now on; 0: none."""
+        assert self.places_N is not None, "layers with a window have no places of their own"
+        blocks, places = zip(*moves, strict=True)
+        self.places_N.index_copy_(
+            0, upload(blocks, torch.int64, self.places_N.device), upload(places, torch.int64, self.places_N.device)
+        )
 
     def reset(self, slot: int) -> None:
         """A slot gets another request: recurrent states begin anew. A request finds K/V by its block table alone."""

@@ -52,9 +52,14 @@ class _Seat:
 class SimulatedRunner:
     """Executes plans over a dictionary of K/V content; raises AssertionError on any wrong content."""
 
-    def __init__(self, block_size: int, context_limit: int, grid: int = 0) -> None:
-        """With a `grid` the model has recurrent states: blocks of so many positions, folded as a round begins."""
-        self._grid = grid
+    def __init__(self, block_size: int, context_limit: int, grid: int = 0, window: int = 0) -> None:
+        """With a `grid` the model has recurrent states: blocks of so many positions, folded as a round begins.
+
+        With a `window` it has layers that see so many positions, whose content lies where a map of places says.
+        """
+        self._grid, self._window = grid, window
+        self._place: dict[int, int] = {}
+        self._near: dict[tuple[int, int], tuple[bytes, int]] = {}
         self._kept: dict[int, tuple[bytes, list[int]]] = {}
         self._size = block_size
         self._context_limit = context_limit
@@ -80,6 +85,7 @@ class SimulatedRunner:
 
     def _apply(self, plan: Plan) -> None:
         self.written = set()
+        self._place.update(plan.moves)
         self._save(plan.saves)
         for slot in plan.released:
             self._seats.pop(slot, None)
@@ -165,9 +171,20 @@ class SimulatedRunner:
         if index < len(seat.blocks):
             self._content[seat.blocks[index], offset] = (seat.salt, token)
             self.written.add(seat.blocks[index])
+            if self._window:
+                place = self._place.get(seat.blocks[index], 0)
+                assert place or token == REJECTED or position >= seat.spec.prompt_length + seat.spec.stopping.max_tokens
+                self._near[place, offset] = (seat.salt, token)
 
     def _expect(self, seat: _Seat) -> None:
         for position in range(seat.computed):
             index, offset = divmod(position, self._size)
             found = self._content.get((seat.blocks[index], offset))
             assert found == (seat.salt, seat.tokens[position]), f"position {position} holds {found}"
+        for position in range(
+            max(0, seat.computed + 1 - self._window) if self._window else seat.computed, seat.computed
+        ):
+            index, offset = divmod(position, self._size)
+            place = self._place.get(seat.blocks[index], 0)
+            found = self._near.get((place, offset)) if place else None
+            assert found == (seat.salt, seat.tokens[position]), f"position {position} in the window holds {found}"

@@ -23,6 +23,7 @@ from services.common.request.sampling import SamplingParams, SpeculationParams, 
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
+from services.target.cache.windows import WindowPlaces
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.scheduler import Scheduler
@@ -33,6 +34,7 @@ from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner, unloade
 
 WIDTHS, BUCKETS, BLOCK, GRID, CONTEXT = (1, 4, 8), (1, 2, 4), 4, 8, 64
 MICROS = {(bucket, width): 100.0 + 10 * width + bucket for bucket in BUCKETS for width in WIDTHS}
+CHUNK = 12
 COMMON = tuple(range(2, 30))
 
 
@@ -53,10 +55,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         cached=st.booleans(),
         blocks=st.integers(16, 40),
         snapshots=st.integers(0, 5),
+        window=st.sampled_from([0, 5, 8, 22]),
+        spare=st.integers(0, 30),
     )
-    def start(self, preemption: bool, look_ahead: int, cached: bool, blocks: int, snapshots: int) -> None:
-        """Builds one of several kinds of scheduler; with `snapshots` the model has recurrent states."""
-        self.pool = BlockPool(blocks, BLOCK)
+    def start(
+        self, preemption: bool, look_ahead: int, cached: bool, blocks: int, snapshots: int, window: int, spare: int
+    ) -> None:
+        """Builds one of several kinds of scheduler.
+
+        With `snapshots` the model has recurrent states, with a `window` layers that see so many tokens. These have
+        places for one request, and some to `spare`.
+        """
+        windows = None
+        if window:
+            ahead = max(CHUNK, (look_ahead + 1) * WIDTHS[-1])
+            least = WindowPlaces.needed(window, ahead, BLOCK)
+            windows = WindowPlaces(least + spare, blocks, BLOCK, window, ahead)
+        self.pool = BlockPool(blocks, BLOCK, windows)
         states = SnapshotPool(snapshots, GRID) if snapshots else None
         cache = PrefixCache(self.pool, b"model", b"drafter", states) if cached else None
         policy: WidthPolicy = adaptive_policy(WIDTHS, BUCKETS, MICROS)
@@ -66,7 +81,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 slots=4,
                 context_limit=CONTEXT,
                 buckets=BUCKETS,
-                chunk_tokens=12,
+                chunk_tokens=CHUNK,
                 max_waiting=6,
                 max_queued_tokens=120,
                 look_ahead=look_ahead,
@@ -77,7 +92,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             cache,
             policy,
         )
-        self.device = SimulatedRunner(BLOCK, CONTEXT, GRID if snapshots else 0)
+        self.device = SimulatedRunner(BLOCK, CONTEXT, GRID if snapshots else 0, window)
 
     @rule(
         shared=st.integers(0, 28),
@@ -130,7 +145,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now += 0.05
         plan = self.scheduler.plan(self.now, self.speculate)
         assert plan.width in WIDTHS and (self.speculate or plan.width == 1)
-        assert plan.prefill_tokens <= 12
+        assert plan.prefill_tokens <= CHUNK
         if not plan.empty:
             self.planned.append(plan)
 
@@ -223,6 +238,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.plan()
         assert not self.scheduler.live(), "some request never ended"
         self.scheduler.check()
+        assert self.pool.windows is None or self.pool.windows.levels[1] == 0
         assert self.pool.owned == 0 and self.scheduler.load().waiting == 0
         for request in self.asked.values():
             text, end = unloaded_text(request.spec, CONTEXT)

@@ -22,7 +22,15 @@ from services.common.request.errors import PacelineError
 from services.target.device.shapes import buckets_of
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, within
+from services.target.sizing.memory_terms import (
+    available_bytes,
+    check_free,
+    pack_tokens,
+    pair_terms,
+    window_ahead,
+    window_places,
+    within,
+)
 
 GIB, MIB = 1 << 30, 1 << 20
 LIMIT = 40_960
@@ -272,5 +280,19 @@ def test_kinds_of_attention_add_up_their_keys_and_values() -> None:
     sliding = LayerSpec(replace(own, window=512, kv_heads=4, head_dim=64), QWEN3_4B.layers[0].ffn)
     mixed = replace(QWEN3_4B, layers=(*QWEN3_4B.layers[:18], *[sliding] * 18))
     model = cast("Target", Loaded(mixed, torch.device("cpu"), torch.float32))
-    terms = pair_terms(TargetSettings(model="m"), model, NoContext(), 2048, (1, 4))
+    terms = pair_terms(TargetSettings(model="m"), model, NoContext(), 1024, (1, 4))
     assert terms.per_token["target_kv"] == 4 * 2 * 18 * (8 * 128 + 4 * 64)
+
+
+def test_layers_with_a_window_have_blocks_of_their_own_where_sequences_are_long() -> None:
+    """A slot's hold a window twice and what a round writes; with trees all layers keep all blocks."""
+    (own,) = QWEN3_4B.groups
+    sliding = LayerSpec(replace(own, window=512, kv_heads=4, head_dim=64), QWEN3_4B.layers[0].ffn)
+    mixed = replace(QWEN3_4B, layers=(*QWEN3_4B.layers[:18], *[sliding] * 18))
+    model, settings = cast("Target", Loaded(mixed, torch.device("cpu"), torch.float32)), TargetSettings(model="m")
+    near, ahead = window_places(settings, model, 8192, (1, 4)), window_ahead(settings, model, (1, 4))
+    assert near == settings.slots * (-(-(512 + ahead) // 16) + 1 + 32)
+    terms = pair_terms(settings, model, NoContext(), 8192, (1, 4))
+    assert terms.per_token["target_kv"] == 4 * 2 * 18 * 8 * 128
+    assert terms.fixed["window_kv"] == 4 * 2 * 18 * 4 * 64 * 16 * (near + 1)
+    assert [window_places(settings, model, *sizes) for sizes in ((512, (1, 4)), (8192, (1, 4), (8,)))] == [0, 0]
