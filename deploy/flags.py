@@ -14,6 +14,7 @@ from deploy.cluster.settings import ClusterSettings
 from deploy.shipped import shipped_pair, usual_pair
 from paceline import bundle
 from paceline.commands.connection import ADDRESS, API_KEY
+from services.common.request.errors import PacelineError
 from services.common.serving import settings, settings_help
 from services.gateway.settings import GatewaySettings
 
@@ -70,6 +71,12 @@ DECIDED = frozenset({
     "model", "drafter", "proposer", "model_name", "pairs", "slots", "host", "run_dir", "tls_ca", "tls_cert", "tls_key",
 })  # fmt: skip
 """Settings of the controller that flags of this command, of the same name or another, stand for."""
+BEFOREHAND = {
+    "model": "model", "drafter": "drafter", "proposer": "proposer", "model_name": "name", "pairs": "pairs",
+    "slots": "slots", "grpc": "address", "http": "http",
+}  # fmt: skip
+"""Settings that may stand in the environment or a file instead, and the values of this command that they are."""
+PROPOSERS = ("", "dflash", "ngram", "none")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--proposer",
         default="",
-        choices=["", "dflash", "ngram", "none"],
+        choices=PROPOSERS,
         metavar="dflash|ngram|none",
         help="what drafts; default: dflash, a checkpoint of any kind, with a drafter, else ngram",
     )
@@ -151,8 +158,14 @@ def parser() -> argparse.ArgumentParser:
 
 def arguments() -> argparse.Namespace:
     """The command line; without a model it is that of the usual pair. Ends this process for one that is refused."""
-    made = parser()
-    parsed, rest = made.parse_known_args(in_our_words(sys.argv[1:]))
+    made, words = parser(), in_our_words(sys.argv[1:])
+    stated = _beforehand(made, words)
+    made.set_defaults(**stated)
+    parsed, rest = made.parse_known_args(words)
+    for name in ("model", "drafter"):  # make hands on empty ones.
+        setattr(parsed, name, getattr(parsed, name) or stated.get(name, ""))
+    if parsed.proposer not in PROPOSERS:
+        made.error(f"proposer: {parsed.proposer!r} is none of {', '.join(PROPOSERS[1:])}")
     if parsed.host or parsed.port:
         if parsed.port and not (parsed.port.isdecimal() and int(parsed.port) <= 0xFFFF):
             made.error(f"--port: {parsed.port!r} is no port: 0 to 65535, 0 for a free one")
@@ -164,6 +177,15 @@ def arguments() -> argparse.Namespace:
     _take_settings(made, parsed, rest)
     _take_pair(parsed)
     return parsed
+
+
+def _beforehand(made: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, str]:
+    """What the environment, and the file of --config, set of this command's own values."""
+    try:
+        stated = settings.beforehand(value_of(words, "--config"), os.environ)
+    except (PacelineError, ValueError, OSError, TypeError) as error:
+        made.error(str(error))
+    return {mine: str(stated[name]) for name, mine in BEFOREHAND.items() if name in stated}
 
 
 def _take_settings(made: argparse.ArgumentParser, parsed: argparse.Namespace, rest: Sequence[str]) -> None:

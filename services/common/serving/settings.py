@@ -110,9 +110,11 @@ def _defaults(cls: type["DataclassInstance"]) -> dict[str, Any]:
 
 
 def _require(cls: type["DataclassInstance"], chosen: Mapping[str, Any]) -> None:
-    """Names the first setting that is needed and missing, and says what it is."""
-    for one in settings_of(cls, own(cls)):
-        if not one.default and one.name not in chosen:
+    """Names the first setting that is needed and missing, and says what it is; only then the source is read for it."""
+    needed = own(cls) - chosen.keys()
+    for field in dataclasses.fields(cls):
+        if field.name in needed and field.default is dataclasses.MISSING is field.default_factory:
+            (one,) = settings_of(cls, (field.name,))
             raise invalid_field(one.name, f"is needed ({one.flag}): {one.meaning} --help lists every setting.")
 
 
@@ -168,6 +170,15 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
         for name, value in environ.items()
         if name.startswith(PREFIX) and name not in RESERVED
     }
+
+
+def beforehand(config: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a file, if one is named, and the environment set, as it is written; the environment wins.
+
+    Raises:
+        PacelineError: the file cannot be read.
+    """
+    return {**_toml(config), **_environment(environ)}
 
 
 def groups(cls: type["DataclassInstance"]) -> dict[str, tuple[str, Group]]:
