@@ -1,9 +1,10 @@
-"""A process that has imported what services import, and forks one whenever it is asked for it.
+"""A process that has imported what services import and built a tiny pair once, and forks one whenever it is asked.
 
-Its arguments are a descriptor and the modules. It sends a byte when they are imported, or ends at once if one of them
-has started a thread. It is asked over the socket of that descriptor: by a line of JSON with
-the module, its arguments, its variables and its folder, and three descriptors: output, errors, and where it writes the
-service's id and, in the end, its exit code.
+Its arguments are a descriptor and the modules. It sends a byte when that is done, or ends at once if there is more than
+one thread. What the first pair of a process costs above others is TorchScript: types of modules and their functions are
+kept by the process, so forked services find them. It is asked over the socket of that descriptor: by a line of JSON
+with the module, its arguments, its variables and its folder, and three descriptors: output, errors, and where it writes
+the service's id and, in the end, its exit code.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import runpy
 import selectors
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 MOST_BYTES = 1 << 18
+TARGET = "services.target.app"
 
 
 def main(descriptor: int, modules: Sequence[str]) -> None:
@@ -29,6 +32,9 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     asked = socket.socket(fileno=descriptor)
     for module in modules:
         importlib.import_module(module)
+    if TARGET in modules:
+        build_a_pair()
+        gc.collect()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         return
     asked.send(b"1")
@@ -49,6 +55,22 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
             waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[2]))
             for each in descriptors[:2]:
                 os.close(each)
+
+
+def build_a_pair() -> None:
+    """Builds what a target and a drafter serve with, and leaves it."""
+    from services.drafter.proposers.build import build_proposer
+    from services.drafter.settings import DrafterSettings
+    from services.target.build_device import build_worker
+    from services.target.settings import TargetSettings
+    from tests.support.tiny_checkpoints import write_tiny
+
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        models = write_tiny(Path(name))
+        target, drafter = str(models.target), str(models.drafter)
+        settings = TargetSettings(model=target, drafter_model=drafter, slots=1, threads=1, run_dir=name)
+        build_worker(settings, os.getpid())
+        build_proposer(DrafterSettings(model=drafter, threads=1))
 
 
 def _tell_end(watched: int, pid: int, told: int) -> None:
