@@ -33,6 +33,8 @@ def resolved(
         dtype=cluster.dtype,
         memory_fraction=cluster.memory_fraction,
         pairs=cluster.pairs if device == "cpu" else cluster.pairs_per_gpu,
+        context_limit=cluster.context_limit,
+        elsewhere=bool(cluster.ray_address),
         expert_bytes=int(cluster.target_settings.get("expert_bytes", 0)),
         weightless=bool(cluster.target_settings.get("random_weights")),
     )

@@ -26,6 +26,10 @@ class Asked:
     """Pairs that share the memory of the device."""
     expert_bytes: int = 0
     """Bytes that experts may take of a GPU; 0: all."""
+    context_limit: int = 0
+    """Most tokens of a request that are asked for; 0 takes the model's."""
+    elsewhere: bool = False
+    """The pairs run on other machines, of whose memory and devices nothing is known here."""
     weightless: bool = False
     """Weights are drawn at random: there need be none."""
     target: Source = field(init=False)
@@ -63,7 +67,21 @@ def configurations(asked: Asked) -> Problem | None:
     spec = weights.target_spec(asked.target)
     if asked.draft is not None:
         weights.drafter_spec(asked.draft, spec)
+    if asked.context_limit > spec.max_positions:
+        told = f"{asked.context_limit} are too many: {asked.target.name} has {spec.max_positions} positions"
+        return Problem("--context-limit", told, "give fewer, or leave it out")
     return None
+
+
+def device(asked: Asked) -> Problem | None:
+    """There is a GPU where one is asked for."""
+    if asked.device != "cuda" or asked.elsewhere or memory.gpus():
+        return None
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    return Problem("--device cuda", "no GPU that this process may use", "leave it out to serve on the CPU")
 
 
 def tokenizer(asked: Asked) -> Problem | None:
@@ -80,6 +98,8 @@ def template(asked: Asked) -> Problem | None:
 
 def room(asked: Asked) -> Problem | None:
     """The weights fit into the memory."""
+    if asked.elsewhere:
+        return None
     from services.common.preflight import weights
 
     target = weights.target_spec(asked.target)
@@ -87,7 +107,7 @@ def room(asked: Asked) -> Problem | None:
     found = () if asked.device == "cpu" else memory.gpus()
     dtype = asked.dtype or ("bfloat16" if found or asked.device == "cuda" else "float32")
     if dtype not in memory.SIZES or (asked.device == "cuda" and not found):
-        return None  # Others refuse these.
+        return None  # Settings refuse the one, and nothing is known of the other.
     need = memory.Need(*weights.numbers(target, drafter), asked.expert_bytes)
     return memory.memory_problem(asked.target.name, need, found, dtype, asked.memory_fraction, asked.pairs)
 
@@ -129,7 +149,7 @@ def adapter(asked: Asked) -> Problem | None:
     return Problem(asked.target.place(file), sentence, remedy, fatal=False)
 
 
-CHECKS: tuple[Check, ...] = (places, roles, configurations, tensors, tokenizer, template, adapter, room)
+CHECKS: tuple[Check, ...] = (places, device, roles, configurations, tensors, tokenizer, template, adapter, room)
 
 
 def problems(asked: Asked, checks: Sequence[Check] = CHECKS) -> Iterator[Problem]:

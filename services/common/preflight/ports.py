@@ -1,16 +1,25 @@
 """Whether addresses can be listened on; imports no torch."""
 
 import errno
+import os
 import socket
+import stat
 from collections.abc import Iterable
+from pathlib import Path
 
 from services.common.preflight.problem import Problem
+
+_UNIX = "unix:"
+_LONGEST_SOCKET = 107
+"""Bytes of a Unix socket's path on Linux."""
 
 
 def port_problem(flag: str, address: str, more: Iterable[str] = ()) -> Problem | None:
     """What keeps a listener from host:port; `flag` is how people set it, `more` are addresses taken by other flags."""
-    if not address or address.startswith("unix:"):
+    if not address:
         return None
+    if address.startswith(_UNIX):
+        return _socket_problem(flag, address.removeprefix(_UNIX).removeprefix("//"))
     if "://" in address:
         return Problem(flag, f"{address!r} is not host:port", f"leave out {address.partition('://')[0]}://")
     host, _, port = address.rpartition(":")
@@ -29,6 +38,21 @@ def port_problem(flag: str, address: str, more: Iterable[str] = ()) -> Problem |
             probe.listen(1)
         except OSError as error:
             return _refused(flag, host, int(port), error)
+    return None
+
+
+def _socket_problem(flag: str, name: str) -> Problem | None:
+    """What keeps a listener from a Unix socket; one that is left over is replaced, and folders of it are made."""
+    path, length = Path(name), len(os.fsencode(name))
+    if not name or length > _LONGEST_SOCKET:
+        return Problem(flag, f"{name[:40]!r}: a socket's path has 1 to {_LONGEST_SOCKET} bytes, not {length}")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        return Problem(flag, f"{above} is no folder", "give another path")
+    if not os.access(above, os.W_OK | os.X_OK):
+        return Problem(flag, f"{above} may not be written by this user", "give a path in a folder of yours")
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        return Problem(flag, f"{path} is there and is no socket", "give another path")
     return None
 
 

@@ -89,7 +89,7 @@ def test_up_says_one_line_and_starts_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "not even a folder for a run"
 
 
-def test_the_models_own_head_is_found_by_its_name(tmp_path: Path, model: Path) -> None:
+def test_the_models_own_head_is_found_by_its_name(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = write_mtp(tmp_path / "hybrid")
     asked = StackSettings(model=str(pair.target), drafter="mtp")
     assert resolved(asked).drafter == "mtp"
@@ -97,5 +97,6 @@ def test_the_models_own_head_is_found_by_its_name(tmp_path: Path, model: Path) -
         resolved(replace(asked, model=str(write_tiny(tmp_path / "bare", family="qwen3_5_text").target)))
     with pytest.raises(StackError, match=r"Qwen3ForCausalLM has no drafting head \(mtp\)"):
         resolved(replace(asked, model=str(model)))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     on_gpu = ClusterSettings(model=str(pair.target), drafter="mtp", device="cuda")
     assert checkpoints.resolved(asked, on_gpu).drafter == "mtp"

@@ -179,6 +179,27 @@ def test_a_wrong_folder_is_one_line_and_starts_nothing(
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--context-limit", "100000"), "--context-limit: 100000 are too many: "),
+        (("--max-model-len=100000",), " positions; give fewer, or leave it out"),
+        (("--device", "cuda"), "--device cuda: no GPU that this process may use; leave it out"),
+        (("--placement", "gpu"), "--device cuda: no GPU that this process may use; leave it out"),
+    ],
+)
+def test_what_the_model_or_the_machine_has_not_is_one_line_and_starts_nothing(
+    flags: tuple[str, ...], said: str, pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert serve(monkeypatch, "--model", str(pair / "target"), *flags) == 1
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    assert said in line
+    assert started == []
+
+
+@pytest.mark.parametrize(
     ("keys", "said"),
     [
         ({"hidden_size": 128}, "hidden_size: 128 differs from the target's"),

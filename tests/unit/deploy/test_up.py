@@ -27,7 +27,7 @@ from deploy.flags import (
     with_dtype,
 )
 from deploy.hints import Served, to_try
-from deploy.stack import Stack, StackError, StackSettings, judged
+from deploy.stack import EMBEDDED, Stack, StackError, StackSettings, judged
 from deploy.up import check_ports, open_to_all
 from paceline import bundle
 from services.common.serving import hub
@@ -100,6 +100,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(flag: str) -> None:
         with pytest.raises(StackError, match=rf"^{flag}: {busy} is in use; end what listens there, or {flag} 127"):
             check_ports(grpc, http)
     check_ports("127.0.0.1:0", "127.0.0.1:0")
+    check_ports("unix:/tmp/no/such/folder/yet/x.sock", "")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,11 @@ def test_a_port_in_use_is_refused_before_anything_starts(flag: str) -> None:
         ("127.0.0.1:99999", "is not host:port"),
         (":8000", "is not host:port"),
         ("203.0.113.7:8000", "no interface of this machine has that address"),
+        ("unix:", "a socket's path has 1 to 107 bytes, not 0"),
+        ("unix:/tmp/" + "x" * 103, "a socket's path has 1 to 107 bytes, not 108"),
+        ("unix:///dev/null/x.sock", "/dev/null is no folder"),
+        (f"unix:{__file__}/deep/x.sock", "is no folder"),
+        (f"unix:{__file__}", "is there and is no socket"),
     ],
 )
 def test_an_address_that_cannot_be_listened_on_is_refused(address: str, said: str) -> None:
@@ -188,6 +194,23 @@ def test_every_name_of_others_is_one_of_a_flag_here() -> None:
 def test_host_and_port_are_those_of_openais_api(words: list[str], http: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["up", "--model", "m", *words])
     assert arguments().http == http
+
+
+@pytest.mark.parametrize("flags", [(), ("--model=", "--drafter=")], ids=["bare", "as make hands on"])
+def test_a_file_and_the_environment_set_what_flags_do(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "paceline.toml"
+    file.write_text('model = "embedded"\nslots = 3\npairs = 2\nmodel_name = "n"\n')
+    for name, value in {"SLOTS": "5", "GRPC": "127.0.0.1:7", "HTTP": "127.0.0.1:8"}.items():
+        monkeypatch.setenv(f"PACELINE_{name}", value)
+    monkeypatch.setattr("sys.argv", ["up", *flags, "--config", str(file)])
+    parsed = arguments()
+    assert (parsed.model, parsed.name, parsed.pairs) == (str(EMBEDDED / "target"), "n", 2)
+    assert (parsed.address, parsed.http) == ("127.0.0.1:7", "127.0.0.1:8")
+    assert parsed.cluster_flags[:2] == ["--slots", "5"], "the environment wins over the file"
+    monkeypatch.setattr("sys.argv", ["up", "--slots", "9", "--config", str(file)])
+    assert arguments().cluster_flags[:2] == ["--slots", "9"], "flags win"
 
 
 def test_a_listener_that_others_reach_without_a_key_is_told() -> None:
