@@ -244,6 +244,13 @@ def test_no_port_of_ray_answers_without_the_token(stack: Stack) -> None:
     assert refusing >= 5, "GCS, the raylet, its store of objects, and workers"
 
 
+def test_ray_hands_on_no_logs_and_adds_no_machines(stack: Stack) -> None:
+    """Both would be processes that look around all the time, on the cores of target and drafter."""
+    running = [Path(f"/proc/{pid}/cmdline").read_text() for pid in members(stack.processes[0].process.pid)]
+    assert any("gcs_server" in command for command in running)
+    assert [command for command in running if "monitor.py" in command] == []
+
+
 def test_rays_memory_monitor_is_off(stack: Stack) -> None:
     (log,) = stack.run_dir.glob("c/ray/session_2*/logs/raylet.out")
     text = log.read_text()
