@@ -36,7 +36,16 @@ def test_the_files_are_found() -> None:
     assert {path.parent.name for path in FILES} > {"include", "skinny", "persistent", "hopper", "rounds", "chunks"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_each_is_in_a_program_that_is_compiled() -> None:
+    assert set(NAMES) - including().keys() == set()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """By default every third file, and all of them with --full."""
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", NAMES[:: 1 if metafunc.config.getoption("full") else 3])
+
+
 def test_a_file_without_its_last_semicolon_is_refused(name: str) -> None:
     """By one at least: the compiler reads what a template does only where a program makes one."""
     for program in including()[name]:
