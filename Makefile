@@ -135,7 +135,7 @@ $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-loc
 	@touch $@
 
 test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, clients, a browser
-	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
+	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --timeout=900 --override-ini faulthandler_timeout=0 --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
 .venv-schemathesis/.installed: requirements/schemathesis.lock.txt requirements/install.sh
 	@requirements/install.sh $(@D) $<

@@ -71,7 +71,6 @@ def test_a_stop_string_ends_the_answer(line: Line) -> None:
     "wish",
     [
         {"n": 2},
-        {"response_format": {"type": "json_object"}},
         {"messages": [{"role": "user", "content": "word " * 20_000}]},
         {"temperature": 9.0},
         {"model": "another"},

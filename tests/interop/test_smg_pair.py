@@ -1,5 +1,6 @@
 """A public gateway (smg) in front of a whole pair: what it tells as usage is what the target counted."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,6 +67,22 @@ def test_usage_is_what_the_target_counted(line: Line) -> None:
     assert accepted > 0
     assert rejected > 0
     assert (accepted, accepted + rejected) == (counted_accepted, counted_drafted)
+
+
+def test_an_answer_that_smg_wants_in_a_form_is_held_to_it(line: Line) -> None:
+    """smg hands the schema on; the fake target of other tests has no grammars, so that it can only refuse."""
+    schema = {"type": "object", "properties": {"on": {"enum": ["yes", "no"]}}, "required": ["on"]}
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": schema | {"additionalProperties": False}},
+    }
+    talk = [{"role": "user", "content": "on?"}]
+    asked = {"model": "fake", "messages": talk, "max_tokens": 200, "seed": 3, "response_format": form}
+    status, answer = post(f"{line.base}/v1/chat/completions", asked)
+    assert status == 200, answer
+    choice = answer["choices"][0]
+    assert choice["finish_reason"] == "stop"
+    assert json.loads(choice["message"]["content"])["on"] in ("yes", "no")
 
 
 @pytest.mark.parametrize("dropped", [{"logit_bias": {"10": 100}}, {"logprobs": 3}, {"best_of": 2}, {"suffix": " end"}])
