@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -33,18 +34,39 @@ class FairThreads:
             turn.release()
             raise
         loop = asyncio.get_running_loop()
-
-        def ended(_: Future[Result]) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
-                loop.call_soon_threadsafe(self._free.release)
-                loop.call_soon_threadsafe(turn.release)
-
+        result: asyncio.Future[Result] = loop.create_future()
         future = self._pool.submit(_tidied, work, *arguments)
-        future.add_done_callback(ended)
+        future.add_done_callback(partial(self._ended, loop, turn, result))
         try:
-            return await asyncio.wrap_future(future)
+            return await result
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
         finally:
-            del future  # its error holds this frame, which would hold it
+            del future, result  # its error holds this frame, which would hold it
+
+    def _ended(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        turn: asyncio.Lock,
+        result: asyncio.Future[Result],
+        done: Future[Result],
+    ) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+            loop.call_soon_threadsafe(self._settle, turn, done, result)
+
+    def _settle(self, turn: asyncio.Lock, done: Future[Result], result: asyncio.Future[Result]) -> None:
+        """Gives on place and turn, and tells who waits: every wake of the loop from a thread is a system call."""
+        self._free.release()
+        turn.release()
+        if result.done():
+            return
+        if done.cancelled():
+            result.cancel()
+        elif (error := done.exception()) is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
 
     def close(self) -> None:
         """Ends the threads; work that has not begun is dropped."""

@@ -195,8 +195,9 @@ class Calls:
         call.duration_s = time.monotonic() - call.began
         call.model = call.model or self._model()
         self._count(call)
-        call.span.end(attributes(call, method), call.reason if call.code in SERVER_ERRORS else "")
-        if not self._lines:
+        known = attributes(call, method) if self._tracer.active else {}
+        call.span.end(known, call.reason if call.code in SERVER_ERRORS else "")
+        if not (self._lines and logger.isEnabledFor(logging.INFO)):
             return
         if not call.refused:
             if not call.routine:

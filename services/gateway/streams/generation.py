@@ -15,7 +15,7 @@ class Delta:
 
     The rounds that committed them proposed `drafted` tokens and accepted `accepted` of these. A delta of several rounds
     has the number of tokens and of accepted drafts of each in `rounds`. `prompt_logprobs` are of the next tokens of the
-    prompt, from its second one on; they come before the first token.
+    prompt, from its second one on; they come before the first token. Behind the `last` one the end follows at once.
     """
 
     position: int
@@ -26,6 +26,7 @@ class Delta:
     accepted: int = 0
     rounds: tuple[tuple[int, int], ...] = ()
     prompt_logprobs: tuple[PositionLogprobs, ...] = ()
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ class Generation:
             update.accepted,
             update.rounds,
             update.scores,
+            last=self._finish not in (None, FinishReason.STOP_STRING),
         )
 
     def _final(self, reason: FinishReason) -> Final:

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from services.common.request.errors import invalid_field
 from services.gateway.http.answers.answer import Answer
+from services.gateway.http.answers.joined import Joined
 from services.gateway.http.answers.keep_alive import KeepAlive
 from services.gateway.http.reading.body import Bodies
 from services.gateway.http.reading.convert import Headers
@@ -52,7 +53,7 @@ class Generate(Generic[Body]):
             PacelineError: it was refused or failed.
         """
         bodies: list[Body] = []
-        answers: list[Answer] = []
+        answers: list[tuple[Answer, Joined]] = []
         keeper = KeepAlive(exchange)
 
         async def ask() -> Query:
@@ -67,19 +68,20 @@ class Generate(Generic[Body]):
             bodies.append(body)
             return query
 
-        def make(_: Query) -> Answer:
+        def make(query: Query) -> Joined:
             answer = self._make(bodies.pop(), exchange)
-            answers.append(answer)
+            joined = Joined(answer, query.choices == 1 and not query.others)
+            answers.append((answer, joined))
             if answer.streams:
                 keeper.start(lambda: answer.placed())  # noqa: PLW0108 - it is set later
-            return answer
+            return joined
 
         exchange.extra += rate_limits(self._room())
         async with keeper:
             await self._choices.serve(ask, exchange, make)
-        answer = answers[0]
+        answer, joined = answers[0]
         if answer.streams:
-            await exchange.end(answer.ending())
+            await exchange.end(joined.held + answer.ending())
         else:
             await exchange.reply(answer.whole())
 

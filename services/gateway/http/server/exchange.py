@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from services.common.request.errors import PacelineError
 from services.gateway.http.schema.errors import Headers, error_headers, error_reply, status_of
 from services.gateway.http.server.connection import Receive, Scope, Send
+from services.gateway.http.server.wire import Ending
 from services.gateway.streams import request_id
 
 JSON = b"application/json"
@@ -115,19 +116,14 @@ class Exchange:
 
     async def write(self, message: bytes) -> None:
         """Sends events behind the headers, whichever writer sends those; waits while the client does not read."""
-        if not self._opened:
-            async with self._opening:
-                if not self.begun:
-                    await self._begin(HTTPStatus.OK, STREAM)
-                self._opened = True
+        await self._open()
         await self._send({"type": "http.response.body", "body": message, "more_body": True})
         self._last = time.monotonic()
 
     async def end(self, message: bytes = b"") -> None:
         """Ends the stream of events, behind the last of them."""
-        if not self._opened:
-            await self.write(b"")
-        await self._send({"type": "http.response.body", "body": message, "more_body": False})
+        await self._open()
+        await self._send({"type": "http.response.body", "body": Ending(message), "more_body": False})
 
     async def reply(
         self, body: bytes, status: HTTPStatus = HTTPStatus.OK, headers: Headers | None = None, kind: bytes = JSON
@@ -144,6 +140,13 @@ class Exchange:
             await self.end(self.words.event(reply))
         else:
             await self.reply(encoded(reply), status_of(error), error_headers(error))
+
+    async def _open(self) -> None:
+        if not self._opened:
+            async with self._opening:
+                if not self.begun:
+                    await self._begin(HTTPStatus.OK, STREAM)
+                self._opened = True
 
     async def _begin(self, status: HTTPStatus, headers: Headers) -> None:
         self.begun = True

@@ -16,6 +16,10 @@ MOST_CHARACTERS = 200
 FOLDED = re.compile(rb"\n[ \t]")
 
 
+class Ending(bytes):
+    """The last piece of an answer: it is sent with the mark of the end that follows it."""
+
+
 class Wire(h11.Connection):
     """The server's end; `fault` is why the last event could not be read."""
 
@@ -43,6 +47,12 @@ class Wire(h11.Connection):
             self._head = super().send(event) or b""
             self._chunked = CHUNKED in self._head.lower()
             return b""
+        if isinstance(event, h11.Data) and isinstance(event.data, Ending):
+            self._head = self._piece(event) or b""
+            return b""
+        return self._piece(event)
+
+    def _piece(self, event: Any) -> bytes | None:
         head, self._head = self._head, b""
         if type(event) is h11.Data and self._chunked and self.our_state is h11.SEND_BODY:
             return b"%b%x\r\n%b\r\n" % (head, len(event.data), event.data) if event.data else head
