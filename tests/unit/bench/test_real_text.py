@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.bench.gpu.race.theirs import VllmOptions
 from tests.bench.gpu.real_text import theirs
 from tests.bench.gpu.real_text.loads import Load, Told, row_of, table
 from tests.bench.nodes_offline import Pair
+from tests.support.tiny_checkpoints import write_tiny
 
 LOAD = Load(streams=3, temperature=0.8, tokens=9, repeats=2)
 PROMPTS = [[5, 6, 7], [8, 9]]
@@ -75,17 +78,32 @@ def peer(tmp_path: Path) -> VllmOptions:
     return VllmOptions(tmp_path, sys.executable)
 
 
-def test_the_peer_runs_the_whole_load_with_no_more_at_once(peer: VllmOptions, tmp_path: Path) -> None:
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    """A tiny model that is served, which the peer gets as one file."""
+    made = write_tiny(tmp_path / "models", family="llama")
+    return Pair("pair", made.target, made.drafter, PROMPTS)
+
+
+def test_the_peer_runs_the_whole_load_with_no_more_at_once(peer: VllmOptions, pair: Pair) -> None:
     """Every answer is counted, of prompts in turn; tokens a round come of the peer's counters."""
-    pair = Pair("pair", tmp_path, tmp_path, PROMPTS)
     (row,) = theirs.vllm_rows(pair, [LOAD], 7, peer, ENDS)
     assert (row.system, row.k, row.streams, row.tau) == ("vllm", 7, 3, 2.5)
     assert row.least <= row.tokens_per_s <= row.most
 
 
-def test_a_peer_that_fails_costs_no_rows_of_others(peer: VllmOptions, tmp_path: Path) -> None:
+def test_a_peer_that_fails_costs_no_rows_of_others(peer: VllmOptions, pair: Pair) -> None:
     """K = 5 is refused by this peer; what it measured before counts, here nothing."""
-    assert theirs.vllm_rows(Pair("pair", tmp_path, tmp_path, PROMPTS), [LOAD], 5, peer, ENDS) == []
+    assert theirs.vllm_rows(pair, [LOAD], 5, peer, ENDS) == []
+
+
+def test_the_peer_reads_the_numbers_that_are_served(pair: Pair, tmp_path: Path) -> None:
+    """Each tensor in bfloat16, under its own name, beside the configuration."""
+    theirs.write_plain(pair.target, tmp_path / "plain")
+    served, plain = (load_file(folder / "model.safetensors") for folder in (pair.target, tmp_path / "plain"))
+    assert plain.keys() == served.keys()
+    assert all(torch.equal(plain[name], served[name].bfloat16()) for name in plain)
+    assert (tmp_path / "plain" / "config.json").read_bytes() == (pair.target / "config.json").read_bytes()
 
 
 def test_a_row_has_the_median_of_its_repeats() -> None:

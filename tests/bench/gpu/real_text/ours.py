@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 
+from deploy.cluster.derived import default_dtype
 from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
@@ -115,10 +116,15 @@ def _target(pair: Pair, folder: Path, options: Options) -> list[str]:
     command = ["services.target", "--model", str(pair.target), "--drafter-model", str(pair.drafter)]
     command += ["--drafter-address", f"unix:{folder}/d.sock", "--run-dir", str(folder), "--device", options.device]
     command += ["--slots", str(options.slots), "--widths", WIDTHS, "--grpc", f"unix:{folder}/t.sock"]
-    return [*command, "--memory-bytes", str(options.memory_bytes), "--max-queued-tokens", "1000000", *options.flags]
+    command += ["--memory-bytes", str(options.memory_bytes), "--max-queued-tokens", "1000000", *_dtype(options)]
+    return [*command, *options.flags]
 
 
 def _drafter(pair: Pair, folder: Path, options: Options) -> list[str]:
-    return [
-        "services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{folder}/d.sock", "--device", options.device
-    ]  # fmt: skip
+    command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{folder}/d.sock"]
+    return [*command, "--device", options.device, *_dtype(options)]
+
+
+def _dtype(options: Options) -> list[str]:
+    """Return what `paceline serve` chooses; the services themselves take float32 where nothing is said."""
+    return ["--dtype", default_dtype(options.device)]

@@ -8,10 +8,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
+
+from services.common.model.families import read_target_spec
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.weights.weights import model_shapes
 from tests.bench.gpu.race.theirs import QUIET, VllmOptions
 from tests.bench.gpu.real_text import worker
 from tests.bench.gpu.real_text.loads import Load, Row, Told, row_of
@@ -23,8 +29,9 @@ STARTS_AND_RUNS_S = 400.0
 def vllm_rows(pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]) -> list[Row]:
     """Start vLLM with so many drafts and measure every load; a limit of time keeps what was measured before it."""
     with tempfile.TemporaryDirectory(prefix="vl") as name:
-        order, answer = Path(name) / "order.json", Path(name) / "answer.json"
-        order.write_text(json.dumps(order_of(pair, loads, k, options, ends)))
+        order, answer, target = (Path(name) / part for part in ("order.json", "answer.json", "target"))
+        write_plain(pair.target, target)
+        order.write_text(json.dumps(order_of(replace(pair, target=target), loads, k, options, ends)))
         environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
         command = [options.python, str(worker.__file__), str(order), str(answer)]
         try:
@@ -49,3 +56,14 @@ def order_of(pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, en
         "memory_fraction": options.memory_fraction,
         "loads": [asdict(load) | {"count": load.count} for load in loads],
     }
+
+
+def write_plain(folder: Path, plain: Path) -> None:
+    """Write the numbers that paceline serves from a folder, in bfloat16, as one file of the layout that all read."""
+    plain.mkdir()
+    for path in folder.glob("*.json"):
+        (plain / path.name).write_bytes(path.read_bytes())
+    source = open_checkpoint(folder)
+    shapes = model_shapes(read_target_spec(folder))
+    tensors = {name: source.read(name, shape, torch.bfloat16) for name, shape in shapes.items()}
+    save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
