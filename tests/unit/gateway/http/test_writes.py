@@ -1,0 +1,74 @@
+"""A short answer is one write: its events, its end, and the head before them."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import h11
+import pytest
+
+from services.common.request.sampling import FinishReason
+from services.gateway.http.answers.answer import Answer
+from services.gateway.http.answers.joined import Joined
+from services.gateway.http.server.wire import Ending, Wire
+from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.migration import Totals
+from services.gateway.targets.messages import Speculation, Usage
+
+TOKENS = Delta(0, (1,), "a")
+LAST = Delta(1, (2,), "b", last=True)
+END = Final(FinishReason.LENGTH, "", 2, 1, 2, Totals(Usage(), Speculation()), "", 0)
+
+
+class Said:
+    """An answer whose events are two messages each."""
+
+    def messages(self, choice: int, event: Delta | Final) -> Iterable[bytes]:
+        """By the choice and what it is."""
+        name = "end" if isinstance(event, Final) else event.text
+        return [f"{choice}{name}".encode(), b";"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "written", "held"),
+    [(True, [b"0a;"], b"0b;0end;"), (False, [b"0a;", b"0b;", b"0end;"], b"")],
+)
+def test_the_last_tokens_of_an_only_choice_come_with_the_end(alone: bool, written: list[bytes], held: bytes) -> None:
+    joined = Joined(cast(Answer, Said()), alone)
+    assert [message for event in (TOKENS, LAST, END) for message in joined.messages(0, event)] == written
+    assert joined.held == held
+
+
+def test_a_last_piece_waits_for_the_end_that_follows_it() -> None:
+    wire = asked(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+    assert wire.send(h11.Response(status_code=200, headers=[])) == b""
+    first = wire.send(h11.Data(data=b"one"))
+    assert first is not None and first.endswith(b"\r\n\r\n3\r\none\r\n")
+    assert wire.send(h11.Data(data=Ending(b"two"))) == b""
+    assert wire.send(h11.EndOfMessage()) == b"3\r\ntwo\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("said", [b"", b"all"])
+def test_an_answer_of_one_piece_is_one_write(version: bytes, said: bytes) -> None:
+    wire = asked(b"POST / HTTP/%b\r\nHost: a\r\nContent-Length: 0\r\n\r\n" % version)
+    assert wire.send(h11.Response(status_code=200, headers=[])) == wire.send(h11.Data(data=Ending(said))) == b""
+    sent = wire.send(h11.EndOfMessage())
+    assert sent is not None and sent.startswith(b"HTTP/1.1 200")
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="GET", target="/", headers=[(b"host", b"a")]))
+    client.send(h11.EndOfMessage())
+    client.receive_data(sent)
+    if version == b"1.0":
+        client.receive_data(b"")
+    events = [client.next_event() for _ in range(3 if said else 2)]
+    assert isinstance(events[-1], h11.EndOfMessage)
+    assert b"".join(event.data for event in events if isinstance(event, h11.Data)) == said
+
+
+def asked(head: bytes) -> Wire:
+    """The server's end behind a whole request."""
+    wire = Wire()
+    wire.receive_data(head)
+    while not isinstance(wire.next_event(), h11.EndOfMessage):
+        pass
+    return wire
