@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.device.device import end_if_lost
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
-from services.common.kernels.ahead import compile_steps
+from services.common.kernels.ahead import briefly, compile_steps
 from services.common.kernels.mailbox import write_mailbox
 from services.common.pair.attach import AttachOffer
 from services.common.pair.wire import Draft, Text
@@ -68,7 +68,7 @@ class DraftRunner:
         if threads > 1 and self._graphs.compiles:
             with self._graphs.aside():
                 compile_steps(steps.values(), threads)
-            self._graphs.warm = True
+            self._graphs.brief = briefly
         progress = Progress(STEPS, len(steps))
         for shape, step in steps.items():
             self._graphs.capture(shape, step, tensors)

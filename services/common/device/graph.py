@@ -6,7 +6,7 @@ whose tensors have moved or changed shape counts as a recapture, so that invaria
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -53,8 +53,8 @@ class StepGraphs:
         self._device = torch.device(device)
         self._eager = eager
         self._captured: dict[Hashable, _Captured] = {}
-        self.warm = False
-        """Whether kernels of all steps were compiled before: a step then runs once before it is recorded."""
+        self.brief: Callable[[], AbstractContextManager[None]] | None = None
+        """Where kernels of all steps were compiled before: in it a step runs once before it is recorded."""
         self._counters, self._cost = Counters(), CaptureCost()
         self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
 
@@ -133,8 +133,9 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
-        with self.aside():
-            peak_bytes = _warmed_up(step, self._device, 1 if self.warm and self._captured else _WARM_UP_CALLS)
+        brief = self.brief if self._captured else None
+        with self.aside(), nullcontext() if brief is None else brief():
+            peak_bytes = _warmed_up(step, self._device, _WARM_UP_CALLS if brief is None else 1)
         graph, stream = torch.cuda.CUDAGraph(), _side_stream(self._device)
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             if not self._captured:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -48,12 +49,28 @@ class _Zeros(TorchFunctionMode):
 
 _UNWRITTEN = (torch.empty, torch.empty_like, torch.Tensor.new_empty)
 _present: _Pass | None = None
+_brief = ContextVar("brief", default=False)
 _answers: list[Callable[[], None]] = []
 
 
 def launches() -> bool:
     """Whether kernels are launched now, and not only compiled."""
     return _present is None
+
+
+def all_layers() -> bool:
+    """Whether steps run all layers now, and not only those that launch all there are."""
+    return _present is None and not _brief.get()
+
+
+@contextmanager
+def briefly() -> Iterator[None]:
+    """Launch what there is, and not each layer: the libraries and the driver have met all of it then."""
+    token = _brief.set(True)
+    try:
+        yield
+    finally:
+        _brief.reset(token)
 
 
 def begun(program: Program, compiled: Callable[[], bytes]) -> "Future[bytes] | None":

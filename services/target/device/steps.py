@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from services.common.device.graph import StepGraphs
-from services.common.kernels.ahead import compile_steps
+from services.common.kernels.ahead import briefly, compile_steps
 from services.common.pair.flag_wait import FlagWait
 from services.common.serving.progress import STEPS, Progress
 from services.target.core.width import Tree, Width
@@ -54,7 +54,7 @@ class Steps:
                 runs = [step.run for step in self._prefill.values()]
                 runs += [step.run for step in self._first.values()]
                 compile_steps([*runs, *(step.run for step in self._verify.values())], threads)
-        self.graphs.warm = threads > 1
+        self.graphs.brief = briefly if threads > 1 else None
 
     def capture(self) -> None:
         """Captures all of them, largest first, so that memory is claimed once."""

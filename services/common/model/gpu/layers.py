@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.common.kernels.ahead import launches
+from services.common.kernels.ahead import all_layers
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear_added, linear_gates
 from services.common.kernels.linear.weight import Weight
@@ -189,8 +189,8 @@ class KernelStack:
         return hidden_ED, torch.cat([tapped[index] for index in taps], -1)
 
     def _running(self, taps: Sequence[int]) -> Sequence[int]:
-        """The layers that run: all, but where kernels are only compiled those that launch all there are."""
-        if launches():
+        """The layers that run: all, but before a step is recorded those that launch all there are."""
+        if all_layers():
             return range(len(self._layers))
         beside = {index for tap in taps for index in (tap, tap + 1)}
         return sorted(index for index in self._telling | beside if index < len(self._layers))
