@@ -24,7 +24,7 @@ from services.common.serving.secret import Secret
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, client_names
 from services.target.build_device import Worker, build_worker
-from services.target.build_services import Services, build_services
+from services.target.build_services import Services, build_services, rehearsal
 from services.target.drain import DrainParts, drain
 from services.target.engine.watch import keep_health
 from services.target.sessions.service import TargetService
@@ -134,7 +134,7 @@ class TargetApp:
         """Loads, captures the steps and starts the engine; every error is fatal."""
         loop = asyncio.get_running_loop()
         try:
-            worker = await asyncio.to_thread(build_worker, self._settings, os.getpid())
+            worker = await asyncio.to_thread(build_worker, self._settings, os.getpid(), rehearsal)
             self._services = self._build(worker, loop)
         except Exception as error:
             _LOG.error("the target cannot start: %s", error)

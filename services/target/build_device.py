@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 
 import torch
@@ -62,6 +63,8 @@ _LOG = logging.getLogger(__name__)
 
 _HEAD_STEP = 16
 Costs = Callable[[], Mapping[Cell, float]]
+Rehearse = Callable[[TargetSettings, Arena, OfferConstants, Handoff], AbstractContextManager[None]]
+"""Makes what a drafter does while steps are captured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +102,16 @@ class Worker:
         self.arena.close()
 
 
-def build_worker(settings: TargetSettings, pid: int) -> Worker:
+def _no_rehearsal(
+    settings: TargetSettings, arena: Arena, terms: OfferConstants, handoff: Handoff
+) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_rehearsal) -> Worker:
     """Loads the checkpoints, plans the memory and captures every step; takes seconds.
+
+    `rehearse` is asked for what lasts while steps are captured.
 
     Raises:
         ModelError: A checkpoint is damaged, or the two do not belong together.
@@ -131,7 +142,8 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     numerics = _numerics(settings, model)
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes, model.weight_bytes))
-    micros = runner.warm_up(check, settings.compile_threads)
+    terms = _terms(shapes, context, runner.pool.weights, pid, handoff.wanted)
+    micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff))
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros, runner)
     pool = BlockPool(budget.blocks, settings.block_size, _windows(settings, model, shapes))
@@ -147,7 +159,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         snapshots=snapshots,
         budget=budget,
         weights=runner.pool.weights,
-        terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
+        terms=terms,
         costs=costs,
         gpu_sharing=sharing(settings.device),
         numerics=numerics,

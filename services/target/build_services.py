@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from services.common.metrics.catalogue import TargetMetrics
+from services.common.pair.arena import Arena
 from services.common.serving import tracing
 from services.common.serving.tls import Peers, TlsFiles
 from services.target.build_device import Worker
@@ -15,7 +17,9 @@ from services.target.core.launching import Launching
 from services.target.core.sync_points import SyncPoints
 from services.target.describe import Describer
 from services.target.drafting.attacher import Attacher, AttacherSettings
-from services.target.drafting.offer import Offers, make_offers
+from services.target.drafting.handoff.protocol import Handoff
+from services.target.drafting.offer import OfferConstants, Offers, make_offers
+from services.target.drafting.rehearsal import rehearsed
 from services.target.engine.emit import Emitter
 from services.target.engine.engine import Engine
 from services.target.engine.idempotency import KeyStore
@@ -174,7 +178,20 @@ def _attacher(
     if not settings.speculates or not (worker.terms.widths or worker.terms.trees):
         return None, None
     offers = make_offers(worker.arena, worker.terms, folder, settings.shares_memory)
+    return offers, Attacher(_drafter(settings), offers, submit, worker.handoff, failed, worker.weights, observe)
+
+
+def _drafter(settings: TargetSettings) -> AttacherSettings:
     files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)
     peers = Peers(files, settings.drafter_tls_name)
-    where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
-    return offers, Attacher(where, offers, submit, worker.handoff, failed, worker.weights, observe)
+    return AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
+
+
+def rehearsal(
+    settings: TargetSettings, arena: Arena, terms: OfferConstants, handoff: Handoff
+) -> AbstractContextManager[None]:
+    """What lets the drafter compile and capture beside its target; nothing where nothing is compiled or shared."""
+    compiles = settings.device == "cuda" and settings.compile_threads > 1 and not settings.eager
+    if not (compiles and settings.speculates and settings.shares_memory and (terms.widths or terms.trees)):
+        return nullcontext()
+    return rehearsed(_drafter(settings), make_offers(arena, terms, Path()), handoff.generations)

@@ -5,6 +5,7 @@ in this order. The outputs that launch returns are landed in the order of the la
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import perf_counter
 
@@ -81,15 +82,20 @@ class Runner:
         return self.steps.graphs.cost
 
     @torch.inference_mode()
-    def warm_up(self, check: ExactCheck | None = None, threads: int = 1) -> dict[Cell, int]:
+    def warm_up(
+        self,
+        check: ExactCheck | None = None,
+        threads: int = 1,
+        beside: AbstractContextManager[None] = nullcontext(),
+    ) -> dict[Cell, int]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds.
 
-        With more than one of `threads` kernels are compiled before they are captured.
+        With more than one of `threads` kernels are compiled before they are captured. `beside` lasts until all are.
 
         Raises:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
-        costs = warm_up(self.pool, self.steps, check, threads)
+        costs = warm_up(self.pool, self.steps, check, threads, beside)
         self.experts.begin()
         self.pool.states.forget_places()
         self.publish()

@@ -1,7 +1,7 @@
 """Captures every step, checks that rows are equal in all of them, and measures what a verify costs."""
 
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 
 from services.common.serving.progress import MEASURED, Progress
@@ -17,20 +17,28 @@ REPEATS = 3
 Cell = tuple[int, Width]
 
 
-def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None, threads: int = 1) -> dict[Cell, int]:
+def warm_up(
+    pool: Pool,
+    steps: Steps,
+    check: ExactCheck | None = None,
+    threads: int = 1,
+    beside: AbstractContextManager[None] = nullcontext(),
+) -> dict[Cell, int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows, trees among them.
 
     Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
     sequences of random tokens. Attention over a long context is missing; live rounds correct the table. With more than
-    one of `threads` kernels are compiled before, unless an earlier start has compiled the same.
+    one of `threads` kernels are compiled before, unless an earlier start has compiled the same. What is done `beside`
+    captures is over before rows are compared and times taken.
 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
     """
     steps.round.set_rows(())
     captured_before = check is not None and check.recall()
-    steps.compile_ahead(threads, captured_before)
-    steps.capture()
+    with beside:
+        steps.compile_ahead(threads, captured_before)
+        steps.capture()
     if check is not None:
         check.judge(CapturedSteps(pool, steps))
     shapes = tuple(product(pool.settings.buckets, pool.settings.every_width))

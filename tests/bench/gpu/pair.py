@@ -29,7 +29,8 @@ class PairOptions:
     """How two processes are started; with `short_blocks` a draft's block is as wide as the round.
 
     `flags` are further ones of the target. `drafter_weights` is the drafter's type of weights, which the target's
-    memory plan has to know. `target` and `drafter` are the modules that run.
+    memory plan has to know. `target` and `drafter` are the modules that run. With `synthetic` acceptance rows cannot be
+    compared between shapes.
     """
 
     handoff: str = "auto"
@@ -40,6 +41,7 @@ class PairOptions:
     drafter_flags: tuple[str, ...] = ()
     target: str = "tests.bench.gpu.pinned"
     drafter: str = "services.drafter"
+    synthetic: bool = True
 
 
 class ServedPair:
@@ -117,7 +119,9 @@ class ServedPair:
         command += ["--prefill-chunk", str(settings.prefill_chunk), "--grpc", f"unix:{folder}/t.sock"]
         command += ["--widths", ",".join(map(str, settings.widths)), "--drafter-weights", options.drafter_weights]
         command += [*self._common(), *options.flags]
-        return [*command, "--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
+        if options.synthetic:
+            command += ["--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
+        return command
 
     def _drafter_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
         command = [options.drafter, "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]

@@ -62,7 +62,7 @@ def started(settings: RigSettings, chosen: argparse.Namespace, environment: Mapp
     with Mps(settings.device == "cuda") as shared, tempfile.TemporaryDirectory(prefix="pl") as folder:
         options = PairOptions(
             environment={**shared, **environment}, drafter_weights=chosen.drafter_weights, short_blocks=True,
-            flags=flags, drafter_flags=flags, target="services.target",
+            flags=flags, drafter_flags=flags, target="services.target", synthetic=False,
         )  # fmt: skip
         start, since = time.monotonic(), datetime.now(UTC)
         with ServedPair(settings, Path(folder), options) as pair:
