@@ -15,6 +15,8 @@ from torch import Tensor
 
 Signature = list[tuple[torch.Size, tuple[int, ...], torch.dtype, int]]
 _WARM_UP_CALLS = 3
+_LARGE_BYTES = 128 << 20
+"""Of a step: what it used before it was recorded is freed, so that it does not stand beside what its graph keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,14 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class CaptureCost:
-    """Seconds that captures have taken, and bytes of a GPU that they keep for what passes between their kernels."""
+    """Seconds that captures have taken, and bytes of a GPU that they keep for what passes between their kernels.
+
+    So many `before_s` of the seconds steps ran before they were recorded.
+    """
 
     seconds: float = 0.0
     held_bytes: int = 0
+    before_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -133,16 +139,29 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
-        brief = self.brief if self._captured else None
+        brief, start = self.brief if self._captured else None, time.perf_counter()
         with self.aside(), nullcontext() if brief is None else brief():
             peak_bytes = _warmed_up(step, self._device, _WARM_UP_CALLS if brief is None else 1)
-        graph, stream = torch.cuda.CUDAGraph(), _side_stream(self._device)
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+        if not self._captured or peak_bytes > _LARGE_BYTES:
+            torch.cuda.empty_cache()
+        self._cost = replace(self._cost, before_s=self._cost.before_s + time.perf_counter() - start)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(_side_stream(self._device)), self._recorded(graph):
             if not self._captured:
                 # A pool that grows tensor by tensor falls into pieces that fit no other tensor. Large steps come first.
                 torch.empty(peak_bytes, dtype=torch.uint8, device=self._device)
             step()
         return graph
+
+    @contextmanager
+    def _recorded(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """Records the block; `torch.cuda.graph` would give all memory back before each of a hundred small steps."""
+        assert self._pool is not None, "graphs of a GPU share a pool"
+        graph.capture_begin(self._pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
 
     def _moved(self, captured: _Captured, now: Signature) -> None:
         moved = sum(new[3] != old[3] for new, old in zip(now, captured.signature, strict=True))
