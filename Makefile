@@ -87,8 +87,15 @@ faults-of-peers:  ## the other half: load, hostile peers, correctness and mutant
 	@$(PY) -m pytest --full --timeout=1200 -m 'not alone' tests/faults $(addprefix --ignore=,$(FAULTS_OF_PROCESSES)) $(CORRECTNESS) $(ARGS)
 	@$(PY) -m tests.mutants
 
+# What compares numbers waits for compilers and runs in eight processes. Behind it comes what has the GPU for itself: it starts
+# pairs, and looks at the whole GPU's time and memory.
+WHOLE_GPU := $(addprefix tests/gpu/test_, attach.py context_cost.py device_fault.py drafter_kinds.py drafter_writes.py families.py \
+        flag_wait.py golden.py graph_memory.py nodes.py pair.py ray_pairs.py rounds.py ruled.py wait_beside.py wait_for_masks.py wire.py)
+GPU_TESTS := -m pytest --override-ini norecursedirs=.venv --full
+
 test-gpu: setup  ## needs a GPU
-	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu tests/kernels/gpu $(ARGS)
+	@$(PY) $(GPU_TESTS) --numprocesses=8 --dist=worksteal $(addprefix --ignore=,$(WHOLE_GPU)) tests/gpu tests/kernels/gpu $(ARGS)
+	@$(PY) $(GPU_TESTS) $(WHOLE_GPU) $(ARGS)
 
 .venv/.deploy-pip: .venv/.installed requirements/deploy.txt requirements/bench.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt && touch $@
