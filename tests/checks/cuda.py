@@ -20,12 +20,11 @@ from services.common.kernels import nvrtc
 from services.common.kernels.cuda import BUILD, Source
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
-from services.common.kernels.gated_delta.rounds.many import source as many
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.packed.source import source_of as packed_source
 from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut, packed_cut
 from services.common.kernels.linear.persistent.eight import eight_cut
-from services.common.kernels.linear.persistent.source import source_of as persistent_source
+from services.common.kernels.linear.persistent.launch import source_of as persistent_source
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import source_of as skinny_source
@@ -135,7 +134,7 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
     """Rounds and chunks of the gated delta rule."""
     for programs in rounds.PROGRAMS:
         yield Program("delta_round", str(programs), rounds.source_of(programs))
-    yield Program("delta_rounds", "", many.many_source())
+    yield Program("delta_rounds", "", rounds.many_source())
     yield Program("delta_prepare", "", chunks.prepare_source(), (nvrtc.HOPPER, *LATER_GPUS))
     yield Program("delta_chain", "", chunks.chain_source())
 

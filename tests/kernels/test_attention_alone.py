@@ -14,8 +14,7 @@ from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, Span, plan_span
 from services.common.kernels.span_attention.alone import kernel
-from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
-from services.common.kernels.span_attention.alone.source import MOST_SHARED
+from services.common.kernels.span_attention.alone.source import CTAS, MOST_SHARED, takes_row
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.projected import attend_projected
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, ring_rows, rounds
-from services.common.kernels.gated_delta.rounds.many.source import many_bytes, many_grid
-from services.common.kernels.gated_delta.rounds.source import PROGRAMS, shared_bytes
+from services.common.kernels.gated_delta.rounds.source import PROGRAMS, many_bytes, many_grid, shared_bytes
 
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
 

@@ -10,8 +10,8 @@ import pytest
 
 from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.launch import source_of
 from services.common.kernels.linear.persistent.rule import fits, ruled_cut, seconds, shortlist
-from services.common.kernels.linear.persistent.source import source_of
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES

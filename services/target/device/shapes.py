@@ -120,7 +120,7 @@ def shorts_of(
     if device.type == "cpu":
         return frozenset()
     # They need Triton, which machines without a GPU lack.
-    from services.common.kernels.span_attention.alone.cut import takes_row
+    from services.common.kernels.span_attention.alone.source import takes_row
     from services.common.kernels.span_attention.cut import cut_span
     from services.common.kernels.span_attention.hopper.cut import cut_tiles
 

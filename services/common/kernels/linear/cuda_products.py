@@ -12,7 +12,7 @@ from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.launch import launch
-from services.common.kernels.linear.persistent.source import program_of as persistent_program
+from services.common.kernels.linear.persistent.launch import program_of as persistent_program
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import program_of as skinny_program

@@ -10,8 +10,7 @@ from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.persistent.eight import eight_cut
-from services.common.kernels.linear.persistent.launch import launch
-from services.common.kernels.linear.persistent.source import program_of
+from services.common.kernels.linear.persistent.launch import launch, program_of
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 
 

@@ -24,8 +24,8 @@ from services.common.kernels.cuda_program import _compiled
 from services.common.kernels.linear import kernel
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.cuda_products import cuda_added, cuda_gated, cuda_normed
+from services.common.kernels.linear.persistent.launch import source_of
 from services.common.kernels.linear.persistent.rule import ruled_cut, seconds, shortlist
-from services.common.kernels.linear.persistent.source import source_of
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.normed import Normed
 from services.common.kernels.tables import Entry, Table, text_of

@@ -12,8 +12,7 @@ from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
-from services.common.kernels.gated_delta.rounds.many.source import many_grid, many_program
-from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
+from services.common.kernels.gated_delta.rounds.source import PROGRAMS, many_grid, many_program, program_of
 from services.common.kernels.gated_delta.span import DeltaSpan
 
 __all__ = ["round_rows", "serves_round"]

@@ -10,8 +10,7 @@ from services.common.kernels.cuda_program import compiles
 from services.common.kernels.linear.kernel import engine_of
 from services.common.kernels.normed import Normed
 from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
-from services.common.kernels.span_attention.alone.source import Shape, program_of
+from services.common.kernels.span_attention.alone.source import CTAS, Shape, program_of, takes_row
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.types import Heads, readable
 

@@ -5,9 +5,22 @@ from typing import NamedTuple
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.span_attention.alone.cut import CTAS
+from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import SPLITS
 from services.common.kernels.span_attention.hopper.source import TOKENS
+
+CTAS = 8
+"""Those of a cluster, which have a K/V head together."""
+_SIZE, _MOST_GROUP = 128, 8
+
+
+def takes_row(group: int, kv_heads: int, size: int, short: bool) -> bool:
+    """Whether it takes the only row of the only sequence, of so many query heads a K/V head.
+
+    Tiles of long contexts come sooner to twice as many programs, which merge what they leave by a launch of its own.
+    """
+    return short and size == _SIZE and group <= _MOST_GROUP and kv_heads * CTAS <= PROCESSORS
+
 
 _TEAM_THREADS = 128
 MOST_SHARED = 26 * 1024

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.ahead import kept
-from services.common.kernels.cuda_program import compiles
+from services.common.kernels.cuda_program import TensorMap, compiles
+from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles
-from services.common.kernels.span_attention.hopper.launching import Own, Parts, launch_tiles
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
 __all__ = ["Own", "TileCut", "attend_tiles", "tiles_fit", "tiles_of"]
 
+Own = tuple[Tensor, Tensor]
+"""Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
 _LEAST_BLOCK = 8
 _EIGHT, _ALIGNMENT = 8, 16
 
@@ -52,7 +54,18 @@ def attend_tiles(
 ) -> None:  # fmt: skip
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
     shape = _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)
-    launch_tiles(shape, cut, span, kv_2NSHD, out_BWF, scale, q_BWHD, Parts(partial, sums, partial.shape[1]), own)
+    (batch, width), (kv_heads, size) = span.positions_BW.shape, kv_2NSHD.shape[3:]
+    lines_of_items = batch * -(-width * shape.group // (ROWS * cut.row_groups))
+    items = lines_of_items * kv_heads * cut.programs
+    lines = kv_2NSHD.view(-1, kv_heads * size)
+    keys, values = own or (None, None)
+    grid = (kv_heads * cut.spread, lines_of_items) if cut.spread > 1 else (min(-(-items // cut.items), PROCESSORS), 1)
+    program_of(shape).launch(
+        grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF,
+        len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
+        partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
+    )  # fmt: skip
 
 
 def _readable(keys: Tensor, values: Tensor) -> bool:
