@@ -10,11 +10,83 @@
 #include "gated_delta/rounds/block.cuh"
 #include "gated_delta/rounds/ends.cuh"
 #include "gated_delta/rounds/factors.cuh"
-#include "gated_delta/rounds/kept.cuh"
 #include "gated_delta/rounds/memory.cuh"
-#include "gated_delta/rounds/parts.cuh"
 #include "gated_delta/rounds/rows.cuh"
 #include "gated_delta/rounds/state.cuh"
+
+// What a CTA keeps in shared memory of the blocks that it prepares together.
+
+// Blocks that are prepared together: of few heads both that drafts may lie in, where memory allows it.
+constexpr int TOGETHER = PROGRAMS == 1 ? 2 : 1;
+// Neighbouring rows that a warp makes side by side, so that neither's steps wait for one another; registers must allow it.
+constexpr int ABREAST = PROGRAMS == 1 ? 2 : 1;
+
+struct alignas(1024) Block {
+  unsigned char factors[2][2][LINES_BYTES];  // high and low: lines that multiply a state, K-major
+  unsigned char keys[2][2][ROWS_BYTES], queries[2][2][ROWS_BYTES], values[2][2][ROWS_BYTES];
+  float base[LINES][PITCH];  // terms that depend on no state; reused for what rows read
+  float query[BLOCK][PITCH];
+  float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
+  // What reads and updates weigh keys and values by: halves, and powers of two to be undone.
+  half_t weights[2][2][2][BLOCK][HALF_PITCH];
+  float back[2][BLOCK];
+  int64 units[BLOCK];
+  float ill[4][BLOCK], beta[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
+};
+
+struct Memory {
+  Block blocks[TOGETHER];
+  float conv[TAPS][3][DIM];
+};
+static_assert(sizeof(Memory) == MEMORY_BYTES, "as `source.py` counts");
+
+// How warps share the parts of a block's rows among them: queries, keys and values.
+
+template <class Memory>
+__device__ __forceinline__ void load_taps(Memory& memory, const DeltaSpan& span, const float* conv, int stride, int warp,
+                                          int lane) {
+#pragma unroll
+  for (int each = warp; each < TAPS * 3; each += WARPS) {
+    const float4 four = *reinterpret_cast<const float4*>(conv + each / 3 * stride + span.channel(each % 3) + lane * 4);
+    *reinterpret_cast<float4*>(&memory.conv[each / 3][each % 3][lane * 4]) = four;
+  }
+}
+
+// What comes when rows are asked for, unless a kernel has something to prepare.
+struct NoPreparation {
+  __device__ __forceinline__ void operator()() const {}
+};
+
+// Makes rows from `first` on, `COUNT` at a time; what further ones need is asked for meanwhile. A warp makes every
+// `APART`th part of such rows from `unit` on. Fresh ones are kept in the ring, too. `prepare` comes when the first are asked for.
+template <bool FRESH, int COUNT, int APART = WARPS, typename Store = Here, typename Prepare = NoPreparation, class Memory>
+__device__ __forceinline__ void make_rows(Memory& memory, const DeltaSpan& span, int start, int place, int first, int end,
+                                          int unit, int lane, const Store& store = Store(),
+                                          const Prepare& prepare = Prepare()) {
+  const int last = (end - first + COUNT - 1) / COUNT * 3;
+  Raw<COUNT> raw[3];
+#pragma unroll
+  for (int ahead = 0; ahead < 2; ++ahead) {
+    const int own = unit + ahead * APART;
+    if (own < last) raw[ahead] = load_raw<COUNT>(span, start, place, first + own / 3 * COUNT, end, own % 3, lane);
+  }
+  prepare();
+#pragma unroll 1
+  for (; unit < last; unit += APART) {
+    const int row = first + unit / 3 * COUNT, part = unit % 3, after = unit + 2 * APART;
+    if (after < last) raw[2] = load_raw<COUNT>(span, start, place, first + after / 3 * COUNT, end, after % 3, lane);
+    if (FRESH && (part == 2 || span.keeps_keys)) {
+#pragma unroll
+      for (int own = 0; own < COUNT; ++own)
+        if (row + own < end)
+          *reinterpret_cast<uint2*>(span.kept_row(place + row + own) + span.channel(part) + lane * 4) =
+              raw[0].rows[TAPS - 1 + own];
+    }
+    make_part<COUNT>(memory, span, raw[0], row, end, part, lane, store);
+    store.count(part, min(COUNT, end - row));
+    raw[0] = raw[1], raw[1] = raw[2];
+  }
+}
 
 // A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
 __device__ __forceinline__ void make_gates(Memory& memory, const DeltaSpan& span, float decay, float bias, int start, int place,

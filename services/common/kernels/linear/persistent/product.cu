@@ -3,11 +3,11 @@
 //
 // Every sum is one accumulator in order of depth, and sums of integers are exact. A CTA takes one tile after the other,
 // and streams its lines of the weight and its rows of x through a ring of stages in shared memory, which is filled on while a
-// tile ends. Both matrices are described as numbers of two bytes, of
-// which a row has `columns`: integers as pairs.
+// tile ends. Both matrices are described as numbers of two bytes, of which a row has `columns`: integers as pairs.
 
 #include "build.cuh"
 #include "barrier.cuh"
+#include "bfloat16.cuh"
 #include "cluster.cuh"
 #include "pdl.cuh"
 #include "tma.cuh"
@@ -15,15 +15,52 @@
 #include "linear/cuda/ends.cuh"
 #include "linear/cuda/ring.cuh"
 #include "linear/persistent/best.cuh"
-#include "linear/persistent/early.cuh"
 #include "linear/persistent/ends.cuh"
 #include "linear/persistent/later.cuh"
 #include "linear/persistent/loader.cuh"
-#include "linear/persistent/multiply.cuh"
 #include "linear/persistent/plain.cuh"
 #include "linear/persistent/scales.cuh"
 #include "linear/persistent/scored.cuh"
 #include "linear/persistent/sizes.cuh"
+
+// How a warpgroup multiplies its 64 rows. `build.cuh` defines mma(sums, x, weight), one instruction that takes
+// 32 bytes of inputs.
+
+template <class Sum>
+__device__ __forceinline__ void multiply(Sum (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
+  begin_products();
+#pragma unroll
+  for (int sub = 0; sub < SUBS; ++sub) {
+    const unsigned long long x = descriptor(ring.x(stage, sub) + group * 64 * SUB_BYTES);
+    const unsigned long long weight = descriptor(ring.weight(stage, sub));
+#pragma unroll
+    for (int part = 0; part < SUB / 16; ++part) mma(sums, x + 2 * part, weight + 2 * part);  // 32 bytes further
+  }
+  end_products();
+}
+
+// What sums become where something stands beside them.
+
+// Rounds two results at once, where they shall take one register while what stands beside them is read.
+__device__ __forceinline__ void round_early(float& low, float& high) {
+  if constexpr (EARLY) return;
+  unsigned both = pair_of(low, high);
+  asm volatile("" : "+r"(both)::"memory");
+  low = low_of(both), high = high_of(both);
+}
+
+__device__ __forceinline__ void apply_all(const Sum (&sums)[LINES / 2], const Scales& scales, float (&results)[LINES / 2],
+                                          int lane) {
+#pragma unroll
+  for (int eight = 0; eight < LINES / 8; ++eight) {
+    float four[4];
+    scales.apply(sums, four, eight, lane);
+    round_early(four[0], four[1]);
+    round_early(four[2], four[3]);
+#pragma unroll
+    for (int at = 0; at < 4; ++at) results[eight * 4 + at] = four[at];
+  }
+}
 
 // Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.
 struct Turn {

@@ -3,20 +3,118 @@
 //
 // Each CTA makes its group's queries anew, and the one with the last split makes the row's own key and value too. Splits are
 // left to the CTAs that merge their columns. All that is older than the product before is read while that drains. That is
-// safe, for the product lets its dependents begin only after its own wait (`engine_of` in linear/kernel.py). What changes from kernel to kernel is read past the first
-// cache, which may hold it as it was.
+// safe, for the product lets its dependents begin only after its own wait (`engine_of` in linear/kernel.py). What changes from
+// kernel to kernel is read past the first cache, which may hold it as it was.
 
 #include "build.cuh"
 #include "barrier.cuh"
+#include "bfloat16.cuh"
 #include "cluster.cuh"
 #include "pdl.cuh"
 #include "span_attention/alone/instructions.cuh"
-#include "span_attention/alone/parts.cuh"
 #include "span_attention/alone/queries.cuh"
 #include "span_attention/alone/rows.cuh"
 #include "span_attention/alone/sizes.cuh"
 #include "span_attention/alone/tiles.cuh"
 #include "span_attention/hopper/heads.cuh"
+#include "span_attention/hopper/powers.cuh"
+
+// A split's part: its running softmax, operation by operation that of `softmax.py`, and what becomes of it. A lane has a row,
+// and of the warp's columns eight neighbours.
+
+// Leaves the scores of a warp's positions for all warps of the team; those behind the last are hidden.
+__device__ __forceinline__ void score(const RowQueries& queries, const Keys& keys, float (&scores)[GROUP][SCORES], int first,
+                                      int last, int warp, int lane) {
+  float sums[2][4] = {};
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+    for (int each = 0; each < 2; ++each)
+      multiply(sums[each], queries.pairs[step][0], queries.pairs[step][1], keys.pairs[each][step / 2][step % 2 * 2],
+               keys.pairs[each][step / 2][step % 2 * 2 + 1]);
+  }
+  if (lane / 4 >= GROUP) return;
+#pragma unroll
+  for (int each = 0; each < 2; ++each) {
+    const int place = warp * OWN_TOKENS + each * 8 + lane % 4 * 2, position = first + place;
+    *reinterpret_cast<float2*>(&scores[lane / 4][place]) =
+        make_float2(position > last ? -INFINITY_F : sums[each][0], position + 1 > last ? -INFINITY_F : sums[each][1]);
+  }
+}
+
+struct RowPart {
+  float best = NOTHING, mass[4] = {}, sum[4][4] = {};
+
+  // Adds a tile whose scores all warps have left.
+  __device__ __forceinline__ void take(const float (&scores)[GROUP][SCORES], const Values& values, float scale, int lane) {
+    float2 own[TOKEN_STEPS][2];
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+      const float* from = scores[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
+      own[step][0] = *reinterpret_cast<const float2*>(from), own[step][1] = *reinterpret_cast<const float2*>(from + 8);
+    }
+    float most = fmaxf(own[0][0].x, own[0][0].y);
+#pragma unroll
+    for (int each = 1; each < TOKEN_STEPS * 2; ++each)
+      most = fmaxf(most, fmaxf(own[each / 2][each % 2].x, own[each / 2][each % 2].y));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float higher = fmaxf(best, upwards(__fmul_rn(most, scale))), offset = __fsub_rn(0.f, higher);
+    const float fade = fade_of(__fsub_rn(best, higher));
+    best = higher;
+    mass[0] = __fmul_rn(mass[0], fade);
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair)
+      sum[pair][0] = __fmul_rn(sum[pair][0], fade), sum[pair][1] = __fmul_rn(sum[pair][1], fade);
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+      unsigned weights[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        weights[half] =
+            pair_of(power(__fmaf_rn(own[step][half].x, scale, offset)), power(__fmaf_rn(own[step][half].y, scale, offset)));
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair)
+        multiply(sum[pair], weights[0], weights[1], values.pairs[step * 2][pair], values.pairs[step * 2 + 1][pair]);
+      multiply(mass, weights[0], weights[1], ONES, ONES);
+    }
+  }
+
+  // Sends it to the CTAs that merge its columns.
+  __device__ __forceinline__ void send_to_all(TeamShares& shares, int split, int warp, int lane) const {
+    const int row = lane / 4, column = warp * OWN_COLUMNS + lane % 4 * 8, rank = column / COLUMNS, in_rank = column % COLUMNS;
+    if (row >= GROUP) return;
+    const unsigned barrier = address_at(shared_address(&shares.there), rank);
+    const unsigned to = address_at(shared_address(&shares.parts[split][row][in_rank]), rank);
+    send(to, sum[0][0], sum[0][1], sum[1][0], sum[1][1], barrier);
+    send(to + 16, sum[2][0], sum[2][1], sum[3][0], sum[3][1], barrier);
+    if (in_rank == 0) send(address_at(shared_address(&shares.sums[split][row]), rank), best, mass[0], barrier);
+  }
+};
+
+// Adds the parts of this CTA's columns, in order, as `merge.py` does; a thread has two columns of a row.
+__device__ __forceinline__ void merge(const TeamShares& shares, int count, int thread, unsigned short* out) {
+  const int row = thread / (COLUMNS / 2), column = thread % (COLUMNS / 2) * 2;
+  float2 sums[SPLITS], parts[SPLITS];
+  float best = NOTHING, mass = 0.f;
+#pragma unroll
+  for (int split = 0; split < SPLITS; ++split) {  // one that is not there counts as zero
+    const bool there = split < count;
+    const float2 both = shares.sums[split][row], part = *reinterpret_cast<const float2*>(&shares.parts[split][row][column]);
+    sums[split] = make_float2(there ? both.x : NOTHING, there ? both.y : 0.f);
+    parts[split] = make_float2(there ? part.x : 0.f, there ? part.y : 0.f);
+    best = fmaxf(best, sums[split].x);
+  }
+  float2 sum = make_float2(0.f, 0.f);
+#pragma unroll
+  for (int split = 0; split < SPLITS; ++split) {
+    const float by = fade_of(__fsub_rn(sums[split].x, best));
+    mass = __fmaf_rn(sums[split].y, by, mass);
+    sum.x = __fmaf_rn(parts[split].x, by, sum.x), sum.y = __fmaf_rn(parts[split].y, by, sum.y);
+  }
+  const float by = mass > 0.f ? mass : 1.f;
+  *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair_of(quotient(sum.x, by), quotient(sum.y, by));
+}
 
 constexpr int LINES = (ROWS + WARPS - 1) / WARPS;  // heads that a warp makes at most
 
