@@ -122,3 +122,11 @@ def test_a_step_that_fails_ends_no_start(driver: list[str], caplog: pytest.LogCa
     compile_steps([failing, partial(pytest.fail, "the pass is over")], 2)
     assert "kernels are compiled when they are captured" in caplog.text
     assert "cuModuleLoadData" in driver, "what was on its way is kept"
+
+
+def test_a_brief_run_launches_and_leaves_layers_out() -> None:
+    with ahead.briefly():
+        assert ahead.launches() and not ahead.all_layers()
+    assert ahead.all_layers()
+    with compiled_ahead(1):
+        assert not ahead.launches() and not ahead.all_layers()
