@@ -53,6 +53,7 @@ class DrafterApp:
             registry,
             entry(settings.grpc, tls, proof=False),
         )
+        self._compiled: set[tuple[object, ...]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.fatal: asyncio.Future[None] | None = None
 
@@ -119,6 +120,9 @@ class DrafterApp:
     def _open(self, offer: AttachOffer) -> Attachment:
         proposer: Proposer | None = self._service.proposer
         assert proposer is not None, "attached before the proposer was loaded"
-        attachment = open_attachment(offer, proposer, self._device, self._settings.compile_threads)
+        shapes = offer.slots, offer.buckets, offer.widths, offer.trees, offer.block_size
+        threads, compiled = self._settings.compile_threads, shapes in self._compiled
+        attachment = open_attachment(offer, proposer, self._device, threads, compiled)
+        self._compiled.add(shapes)
         attachment.serve(self._service.drafted, self._settings.core)
         return attachment

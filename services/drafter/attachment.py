@@ -51,12 +51,17 @@ class DraftRunner:
 
     @torch.inference_mode()
     def warm_up(
-        self, buckets: Sequence[int], widths: Sequence[int], threads: int = 1, trees: Sequence[int] = ()
+        self,
+        buckets: Sequence[int],
+        widths: Sequence[int],
+        threads: int = 1,
+        trees: Sequence[int] = (),
+        compiled: bool = False,
     ) -> None:
         """Captures every step, largest first, and runs it once, so that the first round is as quick as any.
 
         There are chains of `widths`, and trees of as many nodes as `trees` say. With more than one of `threads`
-        kernels are compiled before.
+        kernels are compiled before, unless this process has `compiled` them for an earlier attachment.
         """
         tensors = [*self._shared.tensors(), self._stamp_2]
         kinds = [*((width, False) for width in widths), *((width, True) for width in trees)]
@@ -66,8 +71,9 @@ class DraftRunner:
             for shape in shapes
         }
         if threads > 1 and self._graphs.compiles:
-            with self._graphs.aside():
-                compile_steps(steps.values(), threads)
+            if not compiled:
+                with self._graphs.aside():
+                    compile_steps(steps.values(), threads)
             self._graphs.brief = briefly
         progress = Progress(STEPS, len(steps))
         for shape, step in steps.items():
@@ -201,10 +207,13 @@ class Attachment:
         return self._pacer
 
 
-def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device, threads: int = 1) -> Attachment:
+def open_attachment(
+    offer: AttachOffer, proposer: Proposer, device: torch.device, threads: int = 1, compiled: bool = False
+) -> Attachment:
     """Maps the arena, checks it against the offer and this drafter, and captures every step; takes seconds.
 
-    With more than one of `threads` kernels are compiled before they are captured.
+    With more than one of `threads` kernels are compiled before they are captured, unless this process has `compiled`
+    them before.
 
     Raises:
         PacelineError: ATTACH_REFUSED with the reason; nothing stays mapped.
@@ -216,7 +225,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         shared = check_arena(mapped.arena, offer, proposer)
         handoff = build_handoff(offer, mapped, shared)
         pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
-        pacer.warm_up(offer.buckets, offer.widths, threads, offer.trees)
+        pacer.warm_up(offer.buckets, offer.widths, threads, offer.trees, compiled)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()

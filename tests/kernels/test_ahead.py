@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
+from triton import knobs
 from triton.runtime import _async_compile
 from triton.runtime.jit import JITFunction
 
@@ -122,6 +125,27 @@ def test_a_step_that_fails_ends_no_start(driver: list[str], caplog: pytest.LogCa
     compile_steps([failing, partial(pytest.fail, "the pass is over")], 2)
     assert "kernels are compiled when they are captured" in caplog.text
     assert "cuModuleLoadData" in driver, "what was on its way is kept"
+
+
+def test_what_launches_a_kernel_is_compiled_behind_it_in_the_same_thread() -> None:
+    made: list[tuple[str, bool]] = []
+    kernel = SimpleNamespace(src="source", metadata="metadata")
+
+    def launcher(src: str, metadata: str) -> None:
+        made.append((src, threading.current_thread() is threading.main_thread()))
+        raise RuntimeError("no compiler for C")
+
+    active = SimpleNamespace(launcher_cls=launcher)
+    with patch("triton.runtime.driver.driver", SimpleNamespace(active=active)), ThreadPoolExecutor(1) as pool:
+        assert ahead._WithLaunchers(pool).submit(lambda: kernel).result(WAIT_S) is kernel
+    assert made == [("source", False)]
+
+
+def test_text_before_the_machine_code_is_not_kept() -> None:
+    before = knobs.compilation.store_binary_only
+    with compiled_ahead(1):
+        assert knobs.compilation.store_binary_only
+    assert knobs.compilation.store_binary_only == before
 
 
 def test_a_brief_run_launches_and_leaves_layers_out() -> None:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
@@ -35,6 +35,26 @@ class _Pass:
 
     def __init__(self, threads: Executor, programs: list[Program]) -> None:
         self.threads, self.programs = threads, programs
+
+
+class _WithLaunchers(Executor):
+    """Compiles kernels of Triton and, behind each, the C code that launches it."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+
+    def submit(self, fn: Callable[_Asked, _Answer], /, *args: _Asked.args, **kwargs: _Asked.kwargs) -> Future[_Answer]:
+        """Have a thread compile; what a launcher is refused for is met again by the first launch."""
+
+        def compiled() -> _Answer:
+            kernel: Any = fn(*args, **kwargs)
+            with suppress(Exception):
+                from triton.runtime.driver import driver
+
+                driver.active.launcher_cls(kernel.src, kernel.metadata)
+            return cast("_Answer", kernel)
+
+        return self._threads.submit(compiled)
 
 
 class _Zeros(TorchFunctionMode):
@@ -93,9 +113,11 @@ def compiled_ahead(threads: int) -> Iterator[None]:
     """Compile what the block would launch, in so many threads, and launch none of it; wait for all at the end.
 
     Operators of torch run as ever, and find zeros where kernels would have written. A kernel that is refused is met
-    again when it is captured, as without this.
+    again when it is captured, as without this. Of a kernel in Triton its machine code is kept and no text before it,
+    which every later start would read.
     """
     global _present
+    from triton import knobs
     from triton.runtime import _async_compile
     from triton.runtime.jit import JITFunction
 
@@ -104,9 +126,10 @@ def compiled_ahead(threads: int) -> Iterator[None]:
     def compiled(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         return run(kernel, *args, grid=grid, warmup=True, **named)
 
-    with ThreadPoolExecutor(threads, "compile") as pool:
+    with ThreadPoolExecutor(threads, "compile") as pool, knobs.compilation.scope():
+        knobs.compilation.store_binary_only = True
         try:
-            with _async_compile.AsyncCompileMode(pool), _Zeros():
+            with _async_compile.AsyncCompileMode(_WithLaunchers(pool)), _Zeros():
                 _present, JITFunction.run = _Pass(pool, programs), compiled
                 try:
                     yield
