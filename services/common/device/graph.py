@@ -44,6 +44,7 @@ class CaptureCost:
 @dataclass(slots=True)
 class _Captured:
     step: Callable[[], None]
+    before: Callable[[], None]
     tensors: tuple[Tensor, ...]
     signature: Signature
     graph: torch.cuda.CUDAGraph | None
@@ -77,13 +78,22 @@ class StepGraphs:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._captured
 
-    def capture(self, key: Hashable, step: Callable[[], None], tensors: Sequence[Tensor]) -> None:
-        """Record a step; `tensors` are its static inputs and outputs. The step runs once or more while recorded."""
+    def capture(
+        self,
+        key: Hashable,
+        step: Callable[[], None],
+        tensors: Sequence[Tensor],
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """Record a step; `tensors` are its static inputs and outputs.
+
+        On a GPU it runs once or more before it is recorded, or what is given as `before` does.
+        """
         assert key not in self._captured, f"step {key} is captured twice"
-        start = time.perf_counter()
-        graph = self._record(step)
+        start, before = time.perf_counter(), before or step
+        graph = self._record(step, before)
         self._cost = replace(self._cost, seconds=self._cost.seconds + time.perf_counter() - start)
-        self._captured[key] = _Captured(step, tuple(tensors), _signature(tensors), graph)
+        self._captured[key] = _Captured(step, before, tuple(tensors), _signature(tensors), graph)
         self._counters = replace(self._counters, captures=self._counters.captures + 1)
 
     @property
@@ -110,8 +120,8 @@ class StepGraphs:
         Raises:
             KeyError: the step was never captured.
         """
-        before = self._captured.pop(key)
-        self.capture(key, before.step, before.tensors)
+        old = self._captured.pop(key)
+        self.capture(key, old.step, old.tensors, old.before)
 
     def replay(self, key: Hashable) -> None:
         """Run a recorded step on what its static tensors now hold.
@@ -135,13 +145,13 @@ class StepGraphs:
             mine = [part for part in torch.cuda.memory_snapshot() if part["segment_pool_id"] == self._pool]
             self._cost = replace(self._cost, held_bytes=sum(part["total_size"] for part in mine))
 
-    def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    def _record(self, step: Callable[[], None], before: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         if self._eager or self._device.type != "cuda":
             step()
             return None
         brief, start = self.brief if self._captured else None, time.perf_counter()
         with self.aside(), nullcontext() if brief is None else brief():
-            peak_bytes = _warmed_up(step, self._device, _WARM_UP_CALLS if brief is None else 1)
+            peak_bytes = _warmed_up(before, self._device, _WARM_UP_CALLS if brief is None else 1)
         if not self._captured or peak_bytes > _LARGE_BYTES:
             torch.cuda.empty_cache()
         self._cost = replace(self._cost, before_s=self._cost.before_s + time.perf_counter() - start)

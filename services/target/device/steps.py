@@ -1,5 +1,8 @@
 """All steps of a target, captured before the first round and then replayed by key (I4)."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -53,7 +56,7 @@ class Steps:
             with self.graphs.aside():
                 runs = [step.run for step in self._prefill.values()]
                 runs += [step.run for step in self._first.values()]
-                compile_steps([*runs, *(step.run for step in self._verify.values())], threads)
+                compile_steps([*runs, *map(self._before, self._verify)], threads)
         self.graphs.brief = briefly if threads > 1 else None
 
     def capture(self) -> None:
@@ -66,9 +69,14 @@ class Steps:
             self.graphs.capture(("first", *first), self._first[first].run, self._first[first].tensors)
             progress.add()
         for key in sorted(self._verify, reverse=True):
-            self.graphs.capture(key, self._verify[key].run, self._verify[key].tensors)
+            self.graphs.capture(key, self._verify[key].run, self._verify[key].tensors, self._before(key))
             progress.add()
         self.graphs.settle()
+
+    def _before(self, key: tuple[str, int, int, Mode]) -> Callable[[], None]:
+        """What a verify step runs before it is recorded: layers only in the first mode, for all modes have the same."""
+        run = self._verify[key].run
+        return run if key[-1] == MODES[0] else partial(run, layers=False)
 
     def renew_verify(self, bucket: int, width: int, kind: str = VERIFY) -> None:
         """Captures a shape of rounds again, in all modes; rows must point at the pad slot.

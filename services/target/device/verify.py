@@ -137,10 +137,11 @@ class VerifyStep:
         mine = [self._rows_B, self._drafts_BK, self.noise_index_T, self._inputs.expected_2]
         return [*self._pool.tensors, *mine, self.result.tokens_BW]
 
-    def run(self) -> None:
+    def run(self, layers: bool = True) -> None:
         """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`.
 
-        It publishes at once what it committed, for the drafts of a next round with the same rows.
+        It publishes at once what it committed, for the drafts of a next round with the same rows. Without `layers` it
+        launches what is around them: enough before a step is recorded of whose layers another mode's has launched all.
         """
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
@@ -151,7 +152,10 @@ class VerifyStep:
         if self._short:
             span = replace(span, short=True)
         rows = Rows(Part(span, self._rows_B))
-        hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
+        if layers:
+            hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
+        else:
+            hidden_TD, features_TF = self._blank()
         with self._beside.start():
             states_TD = pool.write_context(ids_BW.flatten(), features_TF, rows)
         logits_TV, best = pool.logits(hidden_TD, greedy=self._mode == "greedy")
@@ -169,6 +173,12 @@ class VerifyStep:
             pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
             pool.seeds.publish()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
+
+    def _blank(self) -> tuple[Tensor, Tensor]:
+        """Hidden states [T, D] and features [T, F] of no forward."""
+        pool, count = self._pool, self._bucket * self._width
+        hidden_TD = torch.zeros((count, pool.model.spec.hidden_size), dtype=pool.model.dtype, device=pool.device)
+        return hidden_TD, hidden_TD.repeat(1, len(pool.context.taps))
 
     @property
     def _mask(self) -> Mask:

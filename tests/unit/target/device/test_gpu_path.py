@@ -139,6 +139,29 @@ def test_the_layers_that_are_compiled_ask_for_all_that_others_ask_for(tmp_path: 
     assert launches < most
 
 
+@pytest.mark.parametrize("nodes", [False, True])
+def test_what_runs_before_a_step_is_recorded_asks_for_all_that_the_step_asks_for(pair: TinyPair, nodes: bool) -> None:
+    """Of the second mode it leaves out layers, which the first one has run."""
+    found: list[tuple[set[Any], int]] = []
+    for before in (True, False):
+        forms: set[Any] = set()
+        launched: Counter[str] = Counter()
+
+        def compiled(runner: Runner, before: bool = before) -> dict[tuple[int, int], int]:
+            steps = runner.steps
+            with torch.inference_mode(), compiled_ahead(1):
+                for key, step in steps._verify.items():
+                    (steps._before(key) if before else step.run)()
+            return {}
+
+        warm_up, settings = patch.object(Runner, "warm_up", compiled), replace(SETTINGS, nodes=nodes)
+        with a_gpu(launched, forms), warm_up, Rig(pair.target, pair.drafter, settings):
+            found.append((forms, sum(launched.values())))
+    (told, launches), (all_of_them, most) = found
+    assert told == all_of_them
+    assert launches < most
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "kernels"),
     [
