@@ -16,7 +16,7 @@ from services.common.metrics.catalogue import GatewayMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.metrics.named import NamedRegistry
 from services.common.pb.paceline.v1 import inference_pb2
-from services.common.serving import tracing
+from services.common.serving import measures, tracing
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.channel import EDGE_OPTIONS
 from services.common.serving.front.front import Front
@@ -101,7 +101,7 @@ class GatewayApp:
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
         self._gates = Gates()
         self._inlet = InletInterceptor(self._gates)
-        self._tracer = tracing.tracer("gateway")
+        self._tracer, self._measures = tracing.tracer("gateway"), measures.measures("gateway")
         self._calls = self._recorder()
         keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []
         self._server = Server(
@@ -173,7 +173,7 @@ class GatewayApp:
         await self._pool.close()
         self._front.close()
         self._inlet.close()
-        await asyncio.to_thread(self._tracer.close)
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in (self._tracer, self._measures)))
 
     def _tenant(self, key: str) -> str | None:
         """Name of the tenant that has this key."""
@@ -191,7 +191,7 @@ class GatewayApp:
         settings, tenants = self._settings, self._tenants
         labels = TenantLabels(settings.metrics_tenants, (lambda: tenants.names) if tenants else None, MOST_TENANTS)
         lines, refused = settings.access_log, settings.access_log_refused
-        return Calls(self.metrics, self._tracer, labels, lambda: self._front.served, lines, refused)
+        return Calls(self.metrics, self._tracer, labels, lambda: self._front.served, lines, refused, self._measures)
 
     def _http_edge(self) -> HttpEdge:
         return HttpEdge(

@@ -6,9 +6,10 @@ Start.traceparent from gateway to target.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any, Protocol
 
 from services.common.metrics.version import VERSION
@@ -18,6 +19,8 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 Value = str | int | float | bool | tuple[str, ...]
 Attributes = Mapping[str, Value]
+CLOSE_S = 3.0
+"""Seconds that an end waits for a collector. One that is dead, or does not answer, would have all of a drain's."""
 Event = tuple[str, int, Attributes]
 """Name, nanoseconds since the epoch, and what is known of it."""
 
@@ -168,8 +171,8 @@ class OtelTracer:
         return _traceparent(span)
 
     def close(self) -> None:
-        """Flushes the exporter."""
-        self._provider.shutdown()
+        """Flushes the exporter, unless nobody takes what it has."""
+        closed(self._provider.shutdown)
 
     def _context(self, parent: str) -> Any:
         from opentelemetry.context import Context
@@ -191,8 +194,7 @@ def tracer(service: str, environ: Mapping[str, str] | None = None, pair: str = "
     endpoint = (os.environ if environ is None else environ).get(ENDPOINT, "")
     if not endpoint:
         return NoTracer()
-    if not _installed("opentelemetry.exporter.otlp.proto.grpc"):
-        raise RuntimeError(f"{ENDPOINT} is set, but requirements/tracing.txt is not installed")
+    required()
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
@@ -201,16 +203,39 @@ def tracer(service: str, environ: Mapping[str, str] | None = None, pair: str = "
 
 def provider(service: str, exporter: Any, pair: str = "") -> Any:
     """A provider that sends finished spans in batches to an exporter."""
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    made = TracerProvider(resource=resource(service, pair))
+    made.add_span_processor(BatchSpanProcessor(exporter))
+    return made
+
+
+def resource(service: str, pair: str = "") -> Any:
+    """What all spans and metrics of a process say of it."""
+    from opentelemetry.sdk.resources import Resource
 
     known = {"service.name": f"paceline-{service}", "service.version": VERSION, "service.namespace": "paceline"}
     if pair:
         known |= {"service.instance.id": pair, "paceline.pair": pair}
-    made = TracerProvider(resource=Resource.create(known))
-    made.add_span_processor(BatchSpanProcessor(exporter))
-    return made
+    return Resource.create(known)
+
+
+def closed(shutdown: Callable[[], object]) -> None:
+    """Waits at most `CLOSE_S` for an exporter to send what it has; what is left then is lost."""
+    sending = Thread(target=shutdown, daemon=True)
+    sending.start()
+    sending.join(CLOSE_S)
+
+
+def required() -> None:
+    """Sees that what exports is there.
+
+    Raises:
+        RuntimeError: it is not.
+    """
+    if not _installed("opentelemetry.exporter.otlp.proto.grpc"):
+        raise RuntimeError(f"{ENDPOINT} is set, but requirements/tracing.txt is not installed")
 
 
 def _installed(module: str) -> bool:

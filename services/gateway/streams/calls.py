@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.serving import logs
+from services.common.serving.measures import Measures, NoMeasures
 from services.common.serving.tracing import NoTracer, Span, Tracer, trace_of
-from services.gateway.streams.observed import attributes, fields
+from services.gateway.streams.observed import attributes, fields, measure
 
 if TYPE_CHECKING:
     from services.gateway.streams.migration import Totals
@@ -140,6 +141,7 @@ class Calls:
         model: Callable[[], str],
         lines: bool = True,
         refused_lines: float = 1.0,
+        measures: Measures | None = None,
     ) -> None:
         """`model` is that of calls that name none.
 
@@ -151,6 +153,7 @@ class Calls:
         self._model = model
         self._lines = lines
         self._refused_lines = refused_lines
+        self._measures = measures or NoMeasures()
 
     @contextmanager
     def of(self, endpoint: str, method: str, request_id: str, parent: str = "") -> Iterator[Call]:
@@ -213,6 +216,7 @@ class Calls:
             metrics.gateway_rejects[call.reason].inc()
         if not call.generates:
             return
+        measure(call, self._measures)
         metrics.request_seconds.observe(call.duration_s)
         for reason in call.finish_reasons:
             metrics.gateway_finishes[reason].inc()

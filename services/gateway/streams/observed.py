@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from services.common.serving.measures import EACH, FIRST, REQUEST, Measures
 from services.common.serving.tracing import Value
 
 if TYPE_CHECKING:
@@ -84,3 +85,23 @@ def _gen_ai(call: Call) -> dict[str, Value]:
     if call.first_token_s is not None:
         found["paceline.first_token_s"] = call.first_token_s
     return found
+
+
+def measure(call: Call, measures: Measures) -> None:
+    """Times of a call for text, under the names of OpenTelemetry; those of tokens where it succeeded."""
+    found: dict[str, Value] = {
+        "gen_ai.operation.name": OPERATIONS.get(call.endpoint, "generate_content"),
+        "gen_ai.provider.name": "paceline",
+        "gen_ai.request.model": call.model,
+        "gen_ai.response.model": call.model,
+    }
+    if call.reason:
+        measures.record(REQUEST, call.duration_s, found | {"error.type": call.reason})
+        return
+    measures.record(REQUEST, call.duration_s, found)
+    if call.first_token_s is None:
+        return
+    measures.record(FIRST, call.first_token_s, found)
+    later = call.completion_tokens / max(len(call.finish_reasons), 1) - 1.0
+    if later > 0.0:
+        measures.record(EACH, (call.duration_s - call.first_token_s) / later, found)

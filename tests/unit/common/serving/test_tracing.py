@@ -1,5 +1,6 @@
 """One trace from client to round, and nothing without OpenTelemetry's endpoint."""
 
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind
 
 from services.common.metrics.version import VERSION
-from services.common.serving import tracing
+from services.common.serving import measures, tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -133,3 +134,22 @@ def test_spans_arrive_over_otlp() -> None:
     tracer.close()
     server.stop(None).wait(30)
     assert collector.seen == {("paceline-target", "paceline.round", PARENT.split("-")[1])}
+
+
+def test_an_end_does_not_wait_for_a_collector_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at one address; at the other nobody answers. A drained pod has ten seconds beyond its streams."""
+    assert tracing.CLOSE_S <= 4.0
+    monkeypatch.setattr(tracing, "CLOSE_S", 0.2)
+    with socket.socket() as away, socket.socket() as silent:
+        away.bind(("127.0.0.1", 0))
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for port in (away.getsockname()[1], silent.getsockname()[1]):
+            environ = {tracing.ENDPOINT: f"http://127.0.0.1:{port}"}
+            tracer, kept = tracing.tracer("gateway", environ), measures.measures("gateway", environ)
+            tracer.record("paceline.queue", PARENT, 1, 2)
+            kept.record(measures.REQUEST, 0.5, {})
+            began = time.monotonic()
+            tracer.close()
+            kept.close()
+            assert time.monotonic() - began < 10.0
