@@ -163,6 +163,18 @@ def test_dashboards_show_catalogued_metrics_with_unit_and_description() -> None:
                 assert metric_names(expression) <= catalogue(), expression
 
 
+def test_what_a_panel_tells_apart_is_in_its_legend() -> None:
+    """Two models, or two pairs, are two lines with two names."""
+    for board in BOARDS:
+        for panel in board.panels:
+            for expression, legend in panel.expressions:
+                grouped = re.search(r"\bby \(([^)]*)\)", expression)
+                labels = grouped[1].split(", ") if grouped else []
+                told = [label for label in labels if label not in ("cluster", "namespace", "le")]
+                lacks = [label for label in told if f"{{{{{label}}}}}" not in legend]
+                assert panel.heatmap or panel.single or not lacks, f"{board.title}, {panel.title}: {lacks}"
+
+
 def test_every_variable_of_a_dashboard_acts_on_every_panel() -> None:
     for board in BOARDS:
         committed = json.loads((ROOT / f"deploy/grafana/dashboards/{board.uid}.json").read_text())

@@ -15,7 +15,6 @@ from typing import Any
 
 import grpc
 import pytest
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 from prometheus_client import generate_latest
@@ -23,7 +22,7 @@ from prometheus_client import generate_latest
 from services.common.metrics.catalogue import GENERATING
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.request.errors import Code
-from services.common.serving import measures, tracing
+from services.common.serving import tracing
 from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
@@ -378,34 +377,3 @@ async def test_metrics_name_a_bounded_set_of_tenants(tmp_path: Path, monkeypatch
         text = generate_latest(one.app._server._registry).decode()
     assert series(text, "gateway_tenant_requests_total") == {("OK", "other"): 1, ("OK", "b"): 1}
     assert [line["tenant"] for line in lines.lines] == ["a", "b"], "the log names each"
-
-
-async def test_a_collector_is_told_the_times_of_calls_for_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By OpenTelemetry's names: of each call, of its first token and of those after it, and what went wrong."""
-    reader = InMemoryMetricReader()
-    monkeypatch.setattr(measures, "measures", lambda service: measures.OtelMeasures(reader, service))
-    async with recording(tmp_path, monkeypatch) as (one, client, *_):
-        crowd = Crowd(one, client)
-        for ask in (crowd.generate, crowd.chat, crowd.several, crowd.http_full, crowd.models, crowd.http_no_key):
-            await ask("a")
-        text = generate_latest(one.app._server._registry).decode()
-        told = reader.get_metrics_data()
-    assert told is not None
-    (of_process,) = told.resource_metrics
-    assert of_process.resource.attributes["service.name"] == "paceline-gateway"
-    points: dict[str, list[Any]] = {
-        metric.name: list(metric.data.data_points) for scope in of_process.scope_metrics for metric in scope.metrics
-    }
-    assert points.keys() == {f"gen_ai.server.{name}" for name in (measures.REQUEST, measures.FIRST, measures.EACH)}
-    whole = points[f"gen_ai.server.{measures.REQUEST}"]
-    assert sum(point.count for point in whole) == series(text, "request_seconds_count")[()]
-    failed = Counter(
-        {point.attributes["error.type"]: point.count for point in whole if "error.type" in point.attributes}
-    )
-    assert failed.keys() <= {"TENANT_LIMIT"}
-    for name in (measures.FIRST, measures.EACH):
-        found = {point.attributes["gen_ai.operation.name"]: point for point in points[f"gen_ai.server.{name}"]}
-        assert {operation: point.count for operation, point in found.items()} == {
-            "generate_content": 1, "chat": 1, "text_completion": 1,
-        }  # fmt: skip
-        assert all(point.attributes["gen_ai.request.model"] == "fake" and point.sum > 0.0 for point in found.values())

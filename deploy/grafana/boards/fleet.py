@@ -126,8 +126,8 @@ FLEET = Board(
             "Requests that continued on another target, by cause, on one of other numerics, and those that could not.",
             (
                 (rate("paceline_gateway_migrations_total", MODEL, "cause"), "{{cause}}"),
-                (rate("paceline_gateway_migration_failures_total", MODEL), "failed"),
-                (rate("paceline_gateway_numerics_changes_total", MODEL), "to other numerics"),
+                (rate("paceline_gateway_migration_failures_total", MODEL), "{{model_name}} failed"),
+                (rate("paceline_gateway_numerics_changes_total", MODEL), "{{model_name}} to other numerics"),
             ),
         ),
         Panel(

@@ -97,9 +97,9 @@ SPECULATION = Board(
             "s",
             "Means: verify, waiting for drafts, host.",
             (
-                (mean("paceline_verify_seconds"), "verify"),
-                (mean("paceline_draft_wait_seconds"), "wait for drafts"),
-                (mean("paceline_host_seconds"), "host"),
+                (mean("paceline_verify_seconds"), "{{model_name}} verify"),
+                (mean("paceline_draft_wait_seconds"), "{{model_name}} wait for drafts"),
+                (mean("paceline_host_seconds"), "{{model_name}} host"),
             ),
         ),
         Panel(
@@ -107,8 +107,8 @@ SPECULATION = Board(
             "s",
             "Means: one draft forward; the rest from asking to taking it, the host's work meanwhile included.",
             (
-                (mean("paceline_draft_seconds"), "drafter"),
-                (mean("paceline_handoff_seconds"), "hand-off"),
+                (mean("paceline_draft_seconds"), "{{model_name}} drafter"),
+                (mean("paceline_handoff_seconds"), "{{model_name}} hand-off"),
             ),
         ),
         Panel(

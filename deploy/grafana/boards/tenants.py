@@ -4,7 +4,7 @@ from deploy.grafana.panels import BAD, Board, Panel
 from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, rate
 
 TENANT = f"{BY}, tenant"
-WHO = "{{tenant}}"
+WHO = "{{tenant}} {{model_name}}"
 REFUSED = f'{MODEL},code!~"OK|CANCELLED"'
 KEYS = f'{MODEL},code="UNAUTHENTICATED"'
 PROMPT, CACHED = "paceline_gateway_prompt_tokens_total", "paceline_gateway_cached_prompt_tokens_total"
@@ -38,7 +38,7 @@ TENANTS = Board(
             "Refused calls by tenant",
             "reqps",
             "Calls per second that ended with an error.",
-            ((rate(CALLS, REFUSED, f"{TENANT}, code"), "{{tenant}} {{code}}"),),
+            ((rate(CALLS, REFUSED, f"{TENANT}, code"), "{{tenant}} {{model_name}} {{code}}"),),
             runbook="keys-refused",
         ),
         Panel(
@@ -82,7 +82,7 @@ TENANTS = Board(
             "Calls by what was called",
             "reqps",
             "Calls per second over gRPC and HTTP; what is not served is other.",
-            ((rate(ENDED, MODEL, f"{BY}, endpoint, code"), "{{endpoint}} {{code}}"),),
+            ((rate(ENDED, MODEL, f"{BY}, endpoint, code"), "{{model_name}} {{endpoint}} {{code}}"),),
         ),
         Panel(
             "Calls without a known key",
