@@ -1,9 +1,10 @@
 """python -m tests.bench.gpu.mixtures: texts of a served mixture of experts, drafted and plain, alone and together.
 
-A pair with few layers of a published shape, random weights and a router that spreads runs as two processes, once with a
-drafter that is a checkpoint and once with one that looks suffixes up. Each text is asked for with drafts and without,
-and compared with the plain text of a request alone. Graphs captured after warm-up are counted, and the memory of the
-whole GPU stands beside the plan. The table is printed last.
+A pair with few layers of a published shape, or all, runs as two processes. Weights are random and the router spreads.
+Drafts come from a drafter that is a checkpoint, or from one that looks suffixes up. Where layers slide, some prompts
+are longer than their window. Each text is asked for with drafts and without, and compared with the plain text of a
+request alone. Graphs captured after warm-up are counted, and the memory of the whole GPU stands beside the plan. The
+table is printed last.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.shapes import MIXTURES, TINY
 from tests.gpu.memory import used_bytes
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import write_configs
+from tests.support.tiny_checkpoints import BESIDE, SLIDING, TinyShape, write_configs
 
 READY_S = 240.0
-MEMORY = 40 << 30
+LENGTHS = (9, 40, 130)
+TINY_CHANGES = {"gemma4_text": BESIDE}
 PROPOSERS = ("dflash", "ngram")
 TEMPERATURES = (0.0, 0.8)
 
@@ -51,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Load:
-    """How much is asked."""
+    """How much is asked, of prompts of these lengths."""
 
     device: str
     slots: int
@@ -59,24 +62,45 @@ class Load:
     texts: int
     tokens: int
     streams: tuple[int, ...]
+    memory_gib: int = 40
+    lengths: tuple[int, ...] = LENGTHS
+    limit: int = 512
 
 
 FULL = Load("cuda", 32, "1,4,8", 32, 64, (1, 32))
 SMALL = Load("cpu", 4, "1,4", 4, 16, (1, 4))
 
 
-def served(name: str, proposer: str, load: Load, tiny: bool) -> Iterator[Line]:
-    """Yield a line for each number of streams, and print it."""
+def load_of(name: str, tiny: bool, memory_gib: int) -> Load:
+    """The load of a mixture: where layers slide, one prompt of four is longer than their window."""
+    shape, family, _ = MIXTURES[name]
+    load = SMALL if tiny else replace(FULL, memory_gib=memory_gib)
+    if family not in SLIDING:
+        return load
+    past = (TINY if tiny else shape).window * 5 // 4
+    return replace(load, lengths=(*LENGTHS, past), limit=512 if tiny else 2048)
+
+
+def shape_of(name: str, layers: int, tiny: bool) -> tuple[TinyShape, str, Mapping[str, Any]]:
+    """Shape, family and keys of config.json of a mixture with so many layers, 0: few; lists of layers repeat."""
     shape, family, changes = MIXTURES[name]
     if tiny:
-        shape, changes = TINY, {}
+        return TINY, family, TINY_CHANGES.get(family, {})
+    count = layers or shape.layers
+    long = {key: (value * count)[:count] if isinstance(value, list) else value for key, value in changes.items()}
+    return replace(shape, layers=count), family, long
+
+
+def served(name: str, proposer: str, load: Load, layers: int, tiny: bool) -> Iterator[Line]:
+    """Yield a line for each number of streams, and print it."""
+    shape, family, changes = shape_of(name, layers, tiny)
     used = used_bytes()
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         models = write_configs(Path(folder) / "models", shape, family, changes)
         dtype = "bfloat16" if load.device == "cuda" else "float64"
         both = ["--device", load.device, "--dtype", dtype, "--random-weights", "true"]
-        flags = [*both, "--slots", str(load.slots), "--widths", load.widths, "--context-limit", "512"]
-        flags += ["--memory-bytes", str(MEMORY)] if load.device == "cuda" else []
+        flags = [*both, "--slots", str(load.slots), "--widths", load.widths, "--context-limit", str(load.limit)]
+        flags += ["--memory-bytes", str(load.memory_gib << 30)] if load.device == "cuda" else []
         flags += ["--drafter-model", "none"] if proposer == "ngram" else []
         drafts = both if proposer == "dflash" else ["--device", load.device, "--proposer", proposer]
         pair = PairProcesses(Path(folder), models, flags, drafter_flags=drafts)
@@ -92,7 +116,7 @@ def served(name: str, proposer: str, load: Load, tiny: bool) -> Iterator[Line]:
 
 async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, vocab: int, used: int) -> list[Line]:
     dice, lines = random.Random(7), list[Line]()
-    prompts = [[dice.randrange(2, vocab) for _ in range(dice.choice((9, 40, 130)))] for _ in range(load.texts)]
+    prompts = [[dice.randrange(2, vocab) for _ in range(dice.choice(load.lengths))] for _ in range(load.texts)]
     before = pair.describe()
     async with SessionClient(pair.bound["grpc"]) as client:
         alone, _, _ = await _told(client, prompts, load, 1, drafts=False)
@@ -164,11 +188,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.mixtures", description=__doc__)
     parser.add_argument("--model", nargs="+", choices=sorted(MIXTURES), default=["30b-a3b"])
     parser.add_argument("--proposer", nargs="+", choices=PROPOSERS, default=PROPOSERS)
+    parser.add_argument("--layers", type=int, default=0, help="of the target; 0: few")
+    parser.add_argument("--memory-gib", type=int, default=FULL.memory_gib, help="what the pair may take of the GPU")
     parser.add_argument("--tiny", action="store_true", help="a tiny pair on a CPU, whose times say nothing")
     asked = parser.parse_args()
-    load = SMALL if asked.tiny else FULL
     lines = [
-        line for name in asked.model for proposer in asked.proposer for line in served(name, proposer, load, asked.tiny)
+        line
+        for name in asked.model
+        for proposer in asked.proposer
+        for line in served(name, proposer, load_of(name, asked.tiny, asked.memory_gib), asked.layers, asked.tiny)
     ]
     print(table(lines))
     return int(any(line.differ or line.captured for line in lines))

@@ -52,9 +52,29 @@ QWEN3_5_35B_A3B = replace(
 EXPERTS_35B = DELTA_4B | {
     "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512
 }  # fmt: skip
+GEMMA_26B = TinyShape(
+    vocab=262144, hidden=2816, inner=2112, layers=6, heads=16, kv_heads=8, head_dim=256, context=40960, window=1024,
+    draft_layers=2, block_size=16, taps=(1, 3, 5),
+)  # fmt: skip
+LAGUNA_XS = replace(
+    QWEN3_4B, vocab=100352, hidden=2048, inner=8192, layers=8, heads=48, window=512, tied=False, draft_layers=2,
+    taps=(1, 3, 5),
+)  # fmt: skip
+EXPERTS_GEMMA = {
+    "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704,
+    "attention_k_eq_v": True, "num_global_key_value_heads": 2, "global_head_dim": 512, "final_logit_softcapping": 30.0,
+    "layer_types": [*["sliding_attention"] * 5, "full_attention"],
+}  # fmt: skip
+EXPERTS_LAGUNA = {
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3] * 2,
+    "num_attention_heads_per_layer": [48, 64, 64, 64] * 2,
+}  # fmt: skip
 MIXTURES: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
     "30b-a3b": (replace(QWEN3_30B_A3B, layers=6, draft_layers=2, taps=(1, 3, 5)), "qwen3_moe", EXPERTS_30B),
     "35b-a3b": (replace(QWEN3_5_35B_A3B, layers=8, draft_layers=2, taps=(1, 3, 5)), "qwen3_5_moe_text", EXPERTS_35B),
+    "gemma4-26b": (GEMMA_26B, "gemma4_text", EXPERTS_GEMMA),
+    "laguna-xs": (LAGUNA_XS, "laguna", EXPERTS_LAGUNA),
 }
 """Shape, family and keys of config.json of mixtures of experts, with few of their layers."""
 SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}

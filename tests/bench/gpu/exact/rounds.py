@@ -24,6 +24,7 @@ from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
 from tests.bench.gpu.shapes import MIXTURES, SHAPES
 from tests.gpu.memory import used_bytes
+from tests.support.tiny_checkpoints import SLIDING
 
 FLAGS = ("hit", "preemption", "ahead")
 
@@ -246,10 +247,11 @@ def round_rows(
 
 
 def of_experts(plan: Plan, name: str, tiny: bool) -> Plan:
-    """The same with a mixture of experts; a tiny one has its family alone."""
+    """The same with a mixture of experts; a tiny one has its family alone. Windows get long prompts."""
     shape, family, changes = MIXTURES[name]
     own = (plan.rig.shape, {}) if tiny else (shape, changes)
-    return replace(plan, rig=replace(plan.rig, shape=own[0], family=family, changes=own[1]))
+    sizes = replace(plan.sizes, prompts=PROMPTS) if family in SLIDING and not tiny else plan.sizes
+    return replace(plan, sizes=sizes, rig=replace(plan.rig, shape=own[0], family=family, changes=own[1]))
 
 
 def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
