@@ -1,5 +1,6 @@
 """Kernels of a mixture of experts as `test_compiled.py` compiles them: function, constants, and types of arguments."""
 
+from dataclasses import replace
 from typing import Any
 
 from services.common.kernels.experts import program
@@ -16,6 +17,7 @@ _WORDS = {
 _GATES = {"gates_ptr": "*bf16", "live_ptr": "*i1"}
 _SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
 _CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
+_CUTS.append(replace(_CUTS[-1], more=0))
 EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
@@ -39,17 +41,17 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             program.sort_kernel,
-            {"COUNT": count, "COUNT_PAD": padded, "CHUNK": chunk, "ROWS": 16, "PDL": True, "uses_ptr": None},
+            {"CHUNK": chunk, "PLACES": places, "PDL": True, "uses_ptr": None},
             _WORDS,
         )
-        for count, padded, chunk in ((128, 256, 16), (512, 1024, 1024))
+        for chunk, places in ((16, 16), (8192, 160))
     ),
     *(
         (
             program.expert_kernel,
             {
-                "TOP_K": 8, "ROWS": cut.rows, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even, "GATED": gated,
-                "AHEAD": even, "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
+                "TOP_K": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
+                "GATED": gated, "AHEAD": even, "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,
         )

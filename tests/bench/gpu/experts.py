@@ -120,16 +120,13 @@ class Layer:
         return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True)
 
 
-_NARROW = (
-    (64, 64, 4, 4), (64, 64, 4, 4, True), (64, 64, 4, 8), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 4, True),
-    (64, 256, 4, 3, True), (128, 64, 4, 4), (128, 64, 8, 4, True),
-)  # fmt: skip
+_NARROW = ((64, 64, 4, 4), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 4, True), (128, 64, 4, 4))
 _WIDE = (
-    (64, 64, 4, 4), (128, 64, 4, 3), (128, 64, 4, 4), (128, 64, 8, 3), (128, 64, 8, 4), (256, 64, 8, 3),
-    (256, 64, 8, 4), (128, 64, 8, 3, True),
+    (128, 64, 4, 3), (128, 64, 8, 3), (256, 64, 8, 4), (256, 64, 8, 4, False, 32), (128, 64, 4, 3, False, 32),
+    (256, 64, 8, 4, False, 16),
 )  # fmt: skip
-"""Lines, columns, warps, stages, and whether the second product fetches ahead, of tiles of fewer than 64 rows, and of
-others."""
+"""Lines, columns, warps, stages, whether the second product fetches ahead, and how many more rows a tile may have, of
+tiles of fewer than 64 rows, and of others."""
 
 
 def cuts(rows: int, tiny: bool, depth: int = 64) -> tuple[Tiling, ...]:
@@ -138,7 +135,7 @@ def cuts(rows: int, tiny: bool, depth: int = 64) -> tuple[Tiling, ...]:
     Tiny ones have the `depth` of ours: there the interpreter adds up a step's columns as its library likes.
     """
     if tiny:
-        return Tiling(rows, 64, depth), Tiling(rows, 32, depth)
+        return Tiling(rows, 64, depth), Tiling(rows, 32, depth), Tiling(rows, 64, depth, more=16)
     return tuple(Tiling(rows, *rest) for rest in (_NARROW if rows < 64 else _WIDE))
 
 
@@ -220,11 +217,11 @@ def candidates(shape: Shape, rows: int) -> tuple[Tiling, ...]:
     return tuple(dict.fromkeys((own, *(cut for height in heights for cut in cuts(height, tiny=False)))))
 
 
-def compile_all(layers: Sequence[Layer]) -> None:
+def compile_all(layers: Sequence[Layer], counts: Sequence[int]) -> None:
     """Compile what will be timed, in threads."""
     layer = layers[0]
     with compiled_ahead(os.cpu_count() or 1):
-        for rows in ROWS:
+        for rows in counts:
             for cut in candidates(layer.shape, rows):
                 layer.stages(rows, cut, STAGES[-1])
         for height in HEIGHTS:
@@ -236,17 +233,18 @@ def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     """Time our own tiling and, until the time is over, others."""
     shape = layers[0].shape
     own = tiling(rows * shape.top_k, shape.count)
-    distinct, least = floor(layers, rows)
-    upto = [micros(layers, rows, own, stage) for stage in STAGES]
-    mine = upto[-1]
-    parts = " ".join(f"{now - before:6.1f}" for before, now in pairwise((0.0, *upto)))
+    distinct, bytes_us = floor(layers, rows)
+    mine = micros(layers, rows, own)
     best, took = own, mine
     for cut in candidates(shape, rows):
         if time.monotonic() < until and (found := micros(layers, rows, cut)) < took:
             best, took = cut, found
+    upto = [micros(layers, rows, best, stage) for stage in STAGES]
+    parts = " ".join(f"{now - before:6.1f}" for before, now in pairwise((0.0, *upto)))
     ahead = " ahead" if best.ahead else ""
-    named = f"{best.rows}x{best.band}x{best.depth} w{best.warps} s{best.stages}{ahead}"
-    times = f"{least:8.1f} {mine:8.1f} {mine / least:5.2f} {took:8.1f} {took / least:5.2f}"
+    more = f"+{best.more}" if best.more else ""
+    named = f"{best.rows}{more}x{best.band}x{best.depth} w{best.warps} s{best.stages}{ahead}"
+    times = f"{bytes_us:8.1f} {mine:8.1f} {mine / bytes_us:5.2f} {took:8.1f} {took / bytes_us:5.2f}"
     return f"{shape.name} {rows:5} {distinct:7.1f} {times} {parts} {named}"
 
 
@@ -255,6 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long other tilings are tried")
     parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=["30B-A3B", "35B-A3B"])
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS, help="numbers of rows that are timed")
     asked = parser.parse_args()
     device, dtype = ("cpu", torch.float32) if INTERPRETED else ("cuda", torch.bfloat16)
     most, counts = (14, (1, 7)) if INTERPRETED else (max(ROWS), (1, 2, 8, 16, 17, 64, 65, 256))
@@ -266,7 +265,7 @@ def main() -> int:
         for shape in shapes:
             layers = [Layer(shape, most, device, dtype, seed) for seed in range(1 if INTERPRETED else COPIES)]
             if not INTERPRETED:
-                compile_all(layers)
+                compile_all(layers, asked.rows)
             checks = list(differing(layers[0], counts))
             differ += sum(count for _, count in checks)
             for name, count in checks:
@@ -274,7 +273,8 @@ def main() -> int:
                     print(f"{shape.name}: {count} rows differ: {name}", flush=True)
             print(f"{shape.name}: {len(checks)} checks of bits, {sum(c for _, c in checks)} rows differ", flush=True)
             share = time.monotonic() + asked.seconds / len(shapes)
-            table += [] if INTERPRETED else [row_of_table(layers, rows, share) for rows in ROWS]
+            if not INTERPRETED:
+                table += [row_of_table(layers, rows, share) for rows in asked.rows]
             del layers
     if table:
         print(

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.experts.kernel import FEW, ExpertStack, Routes, combine, multiply_experts, route, sort
+from services.common.kernels.experts.kernel import (
+    FEW,
+    ExpertStack,
+    Places,
+    Routes,
+    combine,
+    multiply_experts,
+    route,
+    sort,
+)
 from services.common.kernels.experts.reference import combined, routed, taken
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.linear import Normed
@@ -74,9 +83,32 @@ def test_few_rows_have_the_places_that_sorting_gives(rows: int) -> None:
     assert routes.places is few and sorted_ is not few
     tiles = int(few.count_1)
     assert tiles == int(sorted_.count_1) == len(routes.ids_TK[live_T].unique())
-    assert few.tiles_2N[:, :tiles].tolist() == sorted_.tiles_2N[:, :tiles].tolist()
-    for tile, taken_ in enumerate(few.tiles_2N[1, :tiles].tolist()):
-        assert few.order_NR[tile, :taken_].tolist() == sorted_.order_NR[tile, :taken_].tolist()
+    assert listed(few) == listed(sorted_)
+
+
+def listed(places: Places) -> dict[int, list[list[int]]]:
+    """Which pairs each expert's tiles hold; experts take tiles in any order."""
+    held: dict[int, list[list[int]]] = {}
+    tiles = places.tiles_2N[:, : int(places.count_1)].T.tolist()
+    for (expert, taken_), order in zip(tiles, places.order_NR.tolist(), strict=False):
+        held.setdefault(expert, []).append(order[:taken_])
+    return held
+
+
+@pytest.mark.parametrize("cut", [SMALL, replace(SMALL, more=16), Tiling(32, more=16)])
+@pytest.mark.parametrize("rows", [FEW + 1, 150])
+def test_every_pair_has_one_place_among_those_of_its_expert(cut: Tiling, rows: int) -> None:
+    """In the order of rows, in tiles of which the last alone is not full."""
+    live_T = torch.arange(rows, device=DEVICE) % 5 != 1
+    routes = route(randn(rows, 16, seed=9), live_T, COUNT, TOP_K, renorm=True)
+    places, ids_P = sort(routes, cut), routes.ids_TK.flatten().tolist()
+    assert int(places.count_1) <= places.tiles
+    expected: dict[int, list[list[int]]] = {}
+    for expert in range(COUNT):
+        own = [pair for pair, chosen in enumerate(ids_P) if chosen == expert]
+        tiles = [own[first : first + cut.places] for first in range(0, len(own), cut.places)]
+        expected |= {expert: tiles} if tiles else {}
+    assert listed(places) == expected
 
 
 def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list() -> None:
@@ -155,7 +187,8 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
 
     every = list(range(20))
     parts_TKD, total_TD = run(every)
-    assert torch.equal(run(every, cut=Tiling(32, band=32, depth=32))[0], parts_TKD)
+    for cut in (Tiling(32, band=32, depth=32), replace(SMALL, more=16), Tiling(32, depth=32, more=16)):
+        assert torch.equal(run(every, cut=cut)[0], parts_TKD)
     for row in looked_at:
         alone_1KD, alone_1D = run([row])
         assert torch.equal(alone_1KD[0], parts_TKD[row])
@@ -174,10 +207,10 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("experts", [6, 128])
 def test_the_grid_has_room_for_every_tile(pairs: int, experts: int) -> None:
     """However pairs lie: evenly, all with one expert, or one with each and the rest with one."""
-    cut = tiling(pairs, experts)
     even = torch.arange(pairs, dtype=torch.int32) % experts
     one_each = torch.where(torch.arange(pairs) < experts, even, 0).int()
-    for ids_P in (even, torch.zeros_like(even), one_each):
-        counts = torch.bincount(ids_P, minlength=experts)
-        needed = int((-(-counts // cut.rows)).sum())
-        assert needed <= most_tiles(pairs, experts, cut)
+    for cut in (tiling(pairs, experts), Tiling(128, more=32)):
+        for ids_P in (even, torch.zeros_like(even), one_each):
+            counts = torch.bincount(ids_P, minlength=experts)
+            needed = int((-(-counts // cut.places)).sum())
+            assert needed <= most_tiles(pairs, experts, cut)

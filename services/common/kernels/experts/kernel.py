@@ -21,7 +21,7 @@ from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 
-_LARGEST_CHUNK = 4096
+_LARGEST_CHUNK = 8192
 """Pairs of row and rank that a program sorts at a time."""
 FEW = 16
 """Rows that one program routes and places: as many as the lowest tile has."""
@@ -42,17 +42,12 @@ class ExpertStack:
 
 @dataclass(frozen=True)
 class Places:
-    """Pairs of row and rank by tiles of so many `rows`, each of one expert: those, and how many places are taken."""
+    """Pairs of row and rank by tiles of so many places, each of one expert: those, and how many places are taken."""
 
     order_NR: Tensor
     tiles_2N: Tensor
     count_1: Tensor
     top_k: int
-
-    @property
-    def rows(self) -> int:
-        """Places of a tile."""
-        return self.order_NR.shape[1]
 
     @property
     def tiles(self) -> int:
@@ -64,8 +59,8 @@ class Places:
 class Routes:
     """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none.
 
-    Few rows have places already. With `uses_E`, int32, whoever makes the places adds one for
-    each expert that has rows.
+    Few rows have places already. For others `none_1` is 0: what the first who sorts counts tiles in. With `uses_E`,
+    int32, whoever makes the places adds one for each expert that has rows.
     """
 
     ids_TK: Tensor
@@ -73,6 +68,7 @@ class Routes:
     count: int
     places: Places | None = None
     uses_E: Tensor | None = None
+    none_1: Tensor | None = None
 
 
 def route(
@@ -88,11 +84,12 @@ def route(
         "TOP_PAD": triton.next_power_of_2(top_k), "RENORM": renorm, "PDL": PDL,
     }  # fmt: skip
     if rows > FEW:
+        none_1 = ids_TK.new_empty(1)
         route_kernel[(rows,)](
-            gates_TF, live_T, ids_TK, weights_TK, gates_TF.stride(0), **how, num_warps=1 if count <= 256 else 4,
-            **LAUNCH,
+            gates_TF, live_T, ids_TK, weights_TK, none_1, gates_TF.stride(0), **how,
+            num_warps=1 if count <= 256 else 4, **LAUNCH,
         )  # fmt: skip
-        return Routes(ids_TK, weights_TK, count, uses_E=uses_E)
+        return Routes(ids_TK, weights_TK, count, uses_E=uses_E, none_1=none_1)
     places = _unwritten(ids_TK, min(count, rows * top_k), FEW)
     route_few_kernel[(1,)](
         gates_TF, live_T, ids_TK, weights_TK, places.order_NR, places.tiles_2N, places.count_1, uses_E, rows,
@@ -117,20 +114,20 @@ def sort(routes: Routes, cut: Tiling) -> Places:
         return routes.places
     ids_P = routes.ids_TK.flatten()
     pairs = len(ids_P)
-    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut), cut.rows)
+    count_1 = ids_P.new_zeros(1) if routes.none_1 is None else routes.none_1
+    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut), cut.places, count_1)
     sort_kernel[(routes.count,)](
-        ids_P, places.order_NR, places.tiles_2N, places.count_1, routes.uses_E, pairs, places.tiles,
-        COUNT=routes.count, COUNT_PAD=triton.next_power_of_2(routes.count + 1),
-        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL,
+        ids_P, places.order_NR, places.tiles_2N, count_1, routes.uses_E, pairs, places.tiles,
+        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), PLACES=cut.places, PDL=PDL,
         num_warps=4 if pairs <= 1024 else 8,
         **LAUNCH,
     )  # fmt: skip
     return places
 
 
-def _unwritten(ids_TK: Tensor, tiles: int, rows: int) -> Places:
-    order_NR, tiles_2N = ids_TK.new_empty((tiles, rows)), ids_TK.new_empty((2, tiles))
-    return Places(order_NR, tiles_2N, ids_TK.new_empty(1), ids_TK.shape[1])
+def _unwritten(ids_TK: Tensor, tiles: int, places: int, count_1: Tensor | None = None) -> Places:
+    order_NR, tiles_2N = ids_TK.new_empty((tiles, places)), ids_TK.new_empty((2, tiles))
+    return Places(order_NR, tiles_2N, ids_TK.new_empty(1) if count_1 is None else count_1, ids_TK.shape[1])
 
 
 def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float) -> Tensor:
@@ -184,10 +181,12 @@ def _multiply(
     gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     columns = 2 * cut.depth // x.itemsize
+    there = places.order_NR.shape[1]
+    rows, more = (cut.rows, cut.more) if there == cut.places else (there, 0)
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
-        outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=places.rows, BAND=cut.band,
+        outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=rows, MORE=more, BAND=cut.band,
         DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated,
         AHEAD=cut.ahead and at_E is None, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,

@@ -15,21 +15,32 @@ from services.common.kernels.sums import root_scale, squares
 
 
 @triton.jit
+def softmax_of(logit_RE):
+    """Return the greatest logit of each row and the sum of its powers, which is one of whole numbers."""
+    best = tl.max(logit_RE, 1, keep_dims=True)
+    total = tl.sum((tl.exp(logit_RE - best) * 1099511627776.0 + 0.5).to(tl.int64), 1, keep_dims=True)
+    return best, total.to(tl.float32) * 9.094947017729282e-13
+
+
+@triton.jit
+def shares(logit, best, total, inside):
+    """Return shares, and whole numbers in their order, whose best a warp finds in one instruction; outside is last."""
+    share = tl.exp(logit - best) / total
+    return share, tl.where(inside, tl.where(share == share, share, 0.0).to(tl.int32, bitcast=True), -1)
+
+
+@triton.jit
 def best_experts(
     logit_RE, inside, expert, rank,
     ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
 ):  # fmt: skip
     """Return of each row its experts by rank, their weights, the rank of each expert, and which experts are taken.
 
-    The sum of the powers is one of whole numbers, so the bits are those of a row alone. A row of NaN gets experts,
-    too: its sums are NaN, and no place is beyond the end.
+    The bits are those of a row alone. A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
     """
-    power = tl.exp(logit_RE - tl.max(logit_RE, 1, keep_dims=True))
-    total = tl.sum((power * 1099511627776.0 + 0.5).to(tl.int64), 1, keep_dims=True)
-    share = power / (total.to(tl.float32) * 9.094947017729282e-13)
+    best, total = softmax_of(logit_RE)
+    share, key = shares(logit_RE, best, total, inside)
     there = share == share
-    # Whole numbers in the order of the shares, whose best a warp finds in one instruction.
-    key = tl.where(inside, tl.where(there, share, 0.0).to(tl.int32, bitcast=True), -1)
     chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
     ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
     for place in tl.static_range(TOP_K):
@@ -47,14 +58,19 @@ def best_experts(
 
 @triton.jit
 def route_kernel(
-    gates_ptr, live_ptr, ids_ptr, weights_ptr, stride,
+    gates_ptr, live_ptr, ids_ptr, weights_ptr, tiles_ptr, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Choose a row's experts, the lowest of equal ones first; a row that is padding gets the number COUNT, for none."""
+    """Choose a row's experts, the lowest of equal ones first; a row that is padding gets the number COUNT, for none.
+
+    There are no tiles yet.
+    """
     allow_next(PDL)
     await_previous(PDL)
     row, expert, rank = tl.program_id(0), tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
+    if row == 0:
+        tl.store(tiles_ptr, 0)
     inside = expert < COUNT
     gates_at = gates_ptr + row.to(tl.int64) * stride + expert
     logit = tl.load(gates_at, mask=inside, other=float("-inf")).to(tl.float32)
@@ -102,37 +118,31 @@ def route_few_kernel(
 @triton.jit
 def sort_kernel(
     ids_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, pairs, most_tiles,
-    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr,
+    CHUNK: tl.constexpr, PLACES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Give an expert its places: `order` lists pairs of row and rank by tiles of ROWS places, each of one expert.
+    """Give an expert its places: `order` lists pairs of row and rank by tiles of so many, each of one expert.
 
-    A tile is its expert and how many of its places are taken, in two lists. Each program counts all, and one more use
-    of its expert, where it has rows.
+    A tile is its expert and how many of its places are taken, in two lists. Each program counts its own, takes the next
+    tiles that nobody has, and adds one use of its expert, where it has rows.
     """
     allow_next(PDL)
     await_previous(PDL)
-    mine, expert, lane = tl.program_id(0), tl.arange(0, COUNT_PAD), tl.arange(0, CHUNK)
-    counts = tl.zeros((COUNT_PAD,), tl.int32)
+    mine, lane = tl.program_id(0), tl.arange(0, CHUNK)
+    own = 0
     for first in range(0, pairs, CHUNK):
-        ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=COUNT)
-        counts += tl.histogram(ids, COUNT_PAD)
-    counts = tl.where(expert < COUNT, counts, 0)
-    tiles = (counts + (ROWS - 1)) // ROWS
-    tile = tl.sum(tl.where(expert < mine, tiles, 0), 0)
-    own = tl.sum(tl.where(expert == mine, counts, 0), 0)
-    if mine == 0:
-        tl.store(count_ptr, tl.sum(tiles, 0))
-    for first in range(0, (own + ROWS - 1) // ROWS, CHUNK):
-        at = first + lane
-        there = at < (own + ROWS - 1) // ROWS
-        tl.store(tiles_ptr + tile + at, mine + 0 * at, mask=there)
-        tl.store(tiles_ptr + most_tiles + tile + at, tl.minimum(own - at * ROWS, ROWS), mask=there)
+        own += tl.sum((tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=-1) == mine).to(tl.int32), 0)
     if own > 0:
-        place = tile * ROWS
+        tiles = (own + PLACES - 1) // PLACES
+        tile = tl.atomic_add(count_ptr, tiles, sem="relaxed")
         if uses_ptr is not None:
             tl.store(uses_ptr + mine, tl.load(uses_ptr + mine) + 1)
+        for first in range(0, tiles, CHUNK):
+            at = first + lane
+            tl.store(tiles_ptr + tile + at, mine + 0 * at, mask=at < tiles)
+            tl.store(tiles_ptr + most_tiles + tile + at, tl.minimum(own - at * PLACES, PLACES), mask=at < tiles)
+        place = tile * PLACES
         for first in range(0, pairs, CHUNK):
-            ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=COUNT)
+            ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=-1)
             hit = (ids == mine).to(tl.int32)
             tl.store(order_ptr + place + tl.cumsum(hit, 0) - 1, first + lane, mask=hit != 0)
             place += tl.sum(hit, 0)
@@ -152,23 +162,104 @@ def fetch_band(weight_ptr, expert, band, outputs, depth, BAND: tl.constexpr, STE
 
 
 @triton.jit
+def multiplied(
+    x_ptr, source, used, weight_ptr, line, fitting, depth,
+    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Return a band of lines times rows of x [BAND, ROWS]: the whole depth in order, in one accumulator."""
+    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
+    for first in range(0, depth, DEPTH):
+        column = first + tl.arange(0, DEPTH)
+        x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
+        weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
+        if EVEN:
+            x = tl.load(x_at, mask=used[:, None], other=0.0)
+            weight = tl.load(weight_at)
+        else:
+            within = (column < depth)[None, :]
+            x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
+            weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
+        total = tl.dot(weight, x.T, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def multiplied_twice(
+    x_ptr, source, used, later, later_used, weight_ptr, line, fitting, depth,
+    ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Return the same of rows and of some more, [BAND, ROWS] and [BAND, MORE], for which lines are read once."""
+    total, more = tl.zeros((BAND, ROWS), dtype=tl.float32), tl.zeros((BAND, MORE), dtype=tl.float32)
+    for first in range(0, depth, DEPTH):
+        column = first + tl.arange(0, DEPTH)
+        x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
+        later_at = x_ptr + later.to(tl.int64)[:, None] * depth + column[None, :]
+        weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
+        if EVEN:
+            x = tl.load(x_at, mask=used[:, None], other=0.0)
+            late = tl.load(later_at, mask=later_used[:, None], other=0.0)
+            weight = tl.load(weight_at)
+        else:
+            within = (column < depth)[None, :]
+            x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
+            late = tl.load(later_at, mask=later_used[:, None] & within, other=0.0)
+            weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
+        total = tl.dot(weight, x.T, total, input_precision="ieee")
+        more = tl.dot(weight, late.T, more, input_precision="ieee")
+    return total, more
+
+
+@triton.jit
+def store_band(
+    total, scale, target, used, out_ptr, band, outputs,
+    ROWS: tl.constexpr, LINES: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """Round a band of a product, join its halves where it is GATED, and store it by target."""
+    kind = out_ptr.dtype.element_ty
+    result = total.to(kind).to(tl.float32)
+    if GATED:
+        result = gated(result, scale, LINES, ROWS)
+    output = band * LINES + tl.arange(0, LINES)
+    at = target.to(tl.int64)[None, :] * outputs + output[:, None]
+    tl.store(out_ptr + at, result.to(kind), mask=used[None, :] & (output < outputs)[:, None])
+
+
+@triton.jit
+def scales_of(squares_ptr, source, used, inverse_depth, eps):
+    """Return what rows of x are multiplied by for their norm: 1 where they are divided by it already."""
+    scale = tl.where(used, 1.0, 1.0)
+    if squares_ptr is not None:
+        scale = root_scale(tl.load(squares_ptr + source, mask=used, other=0), inverse_depth, eps)
+    return scale
+
+
+@triton.jit
+def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr):
+    """Return SwiGLU of a band whose first half are the gate's lines, of rows times their scale."""
+    result *= scale[None, :]
+    gate, up = tl.split(tl.permute(tl.reshape(result, (2, LINES, ROWS)), (1, 2, 0)))
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
 def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
-    TOP_K: tl.constexpr, ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-    GATED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    TOP_K: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, GATED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
-    GATED: half of a band's lines are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in
-    the order of places. Otherwise x lies so, and results lie by row and rank. An expert lies where `at` says, in
-    multiples of eight numbers behind `weight`, in any memory; without it, experts lie one behind the other.
+    A tile has ROWS places and MORE of them, a product of their own that few tiles need. GATED: half of a band's lines
+    are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in the order of places. Otherwise x
+    lies so, and results lie by row and rank. An expert lies where `at` says, in multiples of eight numbers behind
+    `weight`, in any memory; without it, experts lie one behind the other.
 
     AHEAD: programs of the second product start when all of the first one run, and fetch their lines into L2 meanwhile.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band, one = tl.program_id(0), tl.program_id(1), tl.arange(0, ROWS)
-    place = tile * ROWS + one
+    place = tile * (ROWS + MORE) + one
     if PDL and AHEAD and not GATED:
         # The tiles are there: the first product has waited for them before it let this one start.
         ready, chosen = tl.load(count_ptr), tl.load(tiles_ptr + tile)
@@ -191,34 +282,30 @@ def expert_kernel(
             source, target = place, pair
             line = band * LINES + lane
             fitting = line < outputs
+        scale = scales_of(squares_ptr, source, used, inverse_depth, eps) if GATED else 1.0
         if at_ptr is None:
             weight_ptr += number * (2 * outputs if GATED else outputs) * depth
         else:
             weight_ptr += tl.load(at_ptr + number) * 8
-        total = tl.zeros((BAND, ROWS), dtype=tl.float32)
-        for first in range(0, depth, DEPTH):
-            column = first + tl.arange(0, DEPTH)
-            x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
-            weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
-            if EVEN:
-                x = tl.load(x_at, mask=used[:, None], other=0.0)
-                weight = tl.load(weight_at)
+        if MORE == 0:
+            total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
+        elif rows > ROWS:
+            later_place = tile * (ROWS + MORE) + ROWS + tl.arange(0, MORE)
+            later_used = ROWS + tl.arange(0, MORE) < rows
+            later_pair = tl.load(order_ptr + later_place, mask=later_used, other=0)
+            if GATED:
+                later, later_target = later_pair // TOP_K, later_place
             else:
-                within = (column < depth)[None, :]
-                x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
-                weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
-            total = tl.dot(weight, x.T, total, input_precision="ieee")
+                later, later_target = later_place, later_pair
+            later_scale = scales_of(squares_ptr, later, later_used, inverse_depth, eps) if GATED else 1.0
+            total, more = multiplied_twice(
+                x_ptr, source, used, later, later_used, weight_ptr, line, fitting, depth, ROWS, MORE, BAND, DEPTH, EVEN
+            )
+            store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED)
+        else:
+            total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
         allow_next(PDL and not (AHEAD and GATED))
-        kind = out_ptr.dtype.element_ty
-        result = total.to(kind).to(tl.float32)
-        if GATED:
-            if squares_ptr is not None:
-                result *= root_scale(tl.load(squares_ptr + source, mask=used, other=0), inverse_depth, eps)[None, :]
-            gate, up = tl.split(tl.permute(tl.reshape(result, (2, LINES, ROWS)), (1, 2, 0)))
-            result = gate / (1.0 + tl.exp(-gate)) * up
-        output = band * LINES + tl.arange(0, LINES)
-        at = target.to(tl.int64)[None, :] * outputs + output[:, None]
-        tl.store(out_ptr + at, result.to(kind), mask=used[None, :] & (output < outputs)[:, None])
+        store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED)
 
 
 @triton.jit

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class Tiling:
     """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns of two bytes at a time.
 
+    Where an expert has some `more` rows than a tile, they are a second product of the same tile.
     With `ahead` the second product fetches its weights while the first one runs.
     """
 
@@ -16,6 +17,12 @@ class Tiling:
     warps: int = 4
     stages: int = 4
     ahead: bool = False
+    more: int = 0
+
+    @property
+    def places(self) -> int:
+        """Rows that a tile has room for."""
+        return self.rows + self.more
 
 
 _FEW = 16
@@ -27,9 +34,9 @@ def tiling(pairs: int, experts: int) -> Tiling:
     average = -(-pairs // experts)
     if average <= 32:
         return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3)
-    return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=256, warps=8, stages=4)
+    return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=256, warps=8, more=32)
 
 
 def most_tiles(pairs: int, experts: int, cut: Tiling) -> int:
     """Return how many tiles there are at most: each expert that is chosen may have one that is not full."""
-    return min(experts, pairs) + pairs // cut.rows
+    return min(experts, pairs) + pairs // cut.places
