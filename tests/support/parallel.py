@@ -4,9 +4,13 @@ Tests of one file share its fixtures. All tests that start a Ray stay together, 
 port. The fault tests that share a fleet stay together. Both take longest and begin first, then what takes more than
 some seconds. There are more processes than cores: of the seconds of fault tests and of those that start a Ray half are
 waits.
+
+Of a test that passes its processes tell one thing, that it passed: pytest-xdist would send five messages, with the
+reports of set-up and teardown, which nobody reads unless durations are asked for.
 """
 
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -46,3 +50,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _fixtures(item: pytest.Item) -> list[str]:
     return cast("list[str]", getattr(item, "fixturenames", []))
+
+
+def _said_of_nothing(report: object) -> bool:
+    """A set-up or a teardown that passed."""
+    return isinstance(report, pytest.TestReport) and report.when != "call" and report.outcome == "passed"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_to_serializable(config: pytest.Config, report: object) -> dict[str, Any] | None:
+    """Makes nothing of what is not sent; None leaves a report to pytest."""
+    return {} if _fewer(config) and _said_of_nothing(report) else None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a process of pytest-xdist: it sends less."""
+    if not _fewer(session.config):
+        return
+    for plugin in session.config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent") and hasattr(plugin, "torun"):
+            plugin.sendevent = partial(_send, plugin.sendevent)
+
+
+def _fewer(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput") and config.getoption("durations", None) is None
+
+
+def _send(send: Any, name: str, **told: Any) -> None:
+    """Sends what somebody reads."""
+    if name in ("logstart", "logfinish") or (name == "testreport" and "outcome" not in told["data"]):
+        return
+    send(name, **told)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PLUGIN = ("-p", "tests.support.report", "-p", "no:cacheprovider")
-TWO = ("-p", "xdist", "--numprocesses=2")
+TWO = ("-p", "xdist", "-p", "tests.support.parallel", "--numprocesses=2")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -57,10 +57,13 @@ def test_an_import_error_is_a_failure(tmp_path: Path) -> None:
 def test_what_two_processes_counted_is_added(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
     body = "@pytest.mark.parametrize('amount', [3, 4])\ndef test_a(report_counts, amount):\n"
-    body += "    report_counts('tokens', amount)\n\ndef test_b():\n    assert 0\n"
-    code, _, line = run(tmp_path, body, flags=TWO)
+    body += "    report_counts('tokens', amount)\n\ndef test_b():\n    assert 0\n\n"
+    body += "@pytest.fixture(params=[True, False])\ndef broken(request):\n    assert request.param, 'before'\n"
+    body += "    yield\n    assert 0, 'after'\n\ndef test_c(broken):\n    pass\n"
+    code, closing, line = run(tmp_path, body, flags=TWO)
     assert code == 1
-    assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (2, 1, 1, 7)
+    assert "1 failed, 3 passed, 1 skipped, 2 errors" in closing, "processes tell what fails before and after a test"
+    assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (3, 3, 1, 7)
 
 
 def test_a_module_that_is_skipped_in_two_processes_is_red_in_ci(tmp_path: Path) -> None:
