@@ -116,7 +116,7 @@ test-cluster: .venv/.deploy-pip  ## releases on a real API server: KUBEBUILDER_A
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/cluster $(ARGS)
 
 test-image: setup  ## both images on roots of their own, as root; the first run downloads 3 GB (mmdebstrap, bubblewrap)
-	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 --override-ini faulthandler_timeout=0 tests/image $(ARGS)
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 tests/image $(ARGS)
 
 .venv-interop/.installed: .venv/.installed requirements/interop.txt
 	@$(PY) -m venv .venv-interop
@@ -142,13 +142,13 @@ $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-loc
 	@touch $@
 
 test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, clients, a browser
-	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --timeout=900 --override-ini faulthandler_timeout=0 --override-ini norecursedirs=.venv tests/interop $(ARGS)
+	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --timeout=900 --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
 .venv-schemathesis/.installed: requirements/schemathesis.lock.txt requirements/install.sh
 	@requirements/install.sh $(@D) $<
 
 test-openapi: setup .venv-schemathesis/.installed  ## five minutes of schemathesis on the served OpenAPI document, with tenants
-	@$(PY) -m pytest --timeout=600 --override-ini faulthandler_timeout=0 --full tests/openapi $(ARGS)
+	@$(PY) -m pytest --timeout=600 --full tests/openapi $(ARGS)
 
 soak: setup  ## MINUTES of mixed load, then the slopes of what processes hold; FAULT=F4 N=300 repeats one fault test instead
 	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak --minutes $(or $(MINUTES),60)) $(ARGS)
