@@ -12,6 +12,7 @@ from google.protobuf import duration_pb2
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.request.errors import Code, Reason
 from services.gateway.prompts.tokenizer import load_tokenizer
+from services.gateway.targets import session
 from tests.integration.gateway_stack import WAIT_S, ask_for, harness, rich
 from tests.support.fakes_target import FakeTarget
 from tests.support.metrics import value_of
@@ -54,6 +55,16 @@ async def test_a_target_is_told_with_the_end_of_a_stream_that_all_of_it_was_deli
             await until(lambda: one.targets[0].settled)
             told = one.targets[0].settled.pop()
             assert (told.tokens_kept, one.targets[0].settled, one.targets[0].cancels) == (count, [], [])
+
+
+async def test_last_words_on_many_streams_share_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame for each would cost a short request as much again as its start."""
+    monkeypatch.setattr(session, "DELIVERED_S", 1.0)
+    async with harness(tmp_path) as one:
+        await asyncio.gather(*(one.ask(ask_for(max_tokens=1)) for _ in range(8)))
+        await until(lambda: len(one.targets[0].settled) == 8)
+        assert sum(bool(told.others) for told in one.targets[0].settled) <= 2
+        assert len({told.request_id for told in one.targets[0].settled}) == 8
 
 
 async def test_the_tokens_of_one_round_are_one_message(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from services.common.serving.callers import Callers
 from services.common.serving.channel import SERVER_OPTIONS
 from services.common.serving.interceptors import ErrorInterceptor
 from services.common.serving.secret import Secret
-from services.gateway.streams.migration import DELIVERED
+from services.gateway.targets.attempt import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
 from services.target.sessions.tally import Bounds, Tally, Used
 from tests.support.fakes_target_request import FakeRequest
@@ -184,7 +184,8 @@ class FakeSession:
             if frame.HasField("start"):
                 self._start(frame.start)
             elif frame.HasField("cancel"):
-                self._cancel(frame.cancel)
+                for one in (frame.cancel, *frame.cancel.others):
+                    self._cancel(one)
             elif frame.HasField("ask"):
                 self._ask(frame.ask)
             elif frame.HasField("use"):

@@ -140,9 +140,10 @@ class SessionClient:
         """Sends any frame."""
         await self._call.write(frame)
 
-    async def cancel(self, name: str, kept: int, reason: str = "cancel") -> None:
-        """Cancels a request."""
-        await self._call.write(pb.SessionRequest(cancel=pb.Cancel(request_id=name, tokens_kept=kept, reason=reason)))
+    async def cancel(self, name: str, kept: int, reason: str = "cancel", others: Sequence[pb.Cancel] = ()) -> None:
+        """Cancels a request, and others by the same frame."""
+        cancel = pb.Cancel(request_id=name, tokens_kept=kept, reason=reason, others=others)
+        await self._call.write(pb.SessionRequest(cancel=cancel))
 
     async def closed(self) -> grpc.StatusCode:
         """Waits until the target has ended the stream; its status."""

@@ -15,7 +15,7 @@ from services.common.request.errors import Code, PacelineError, Reason, unavaila
 from services.common.request.sampling import FinishReason
 from services.gateway.routing.routed_request import RoutedRequest, key_of
 from services.gateway.routing.router import prefix_digests
-from services.gateway.targets.attempt import Attempt, Outbox
+from services.gateway.targets.attempt import DELIVERED, Attempt, Outbox
 from services.gateway.targets.messages import (
     Arithmetic,
     End,
@@ -31,9 +31,6 @@ from services.gateway.targets.pool import Pool
 
 log = logging.getLogger(__name__)
 TRY_ELSEWHERE = frozenset({Reason.OVERLOADED, Reason.DRAINING, Reason.NO_TARGET})
-DELIVERED = "delivered"
-"""What a target is told of a request that has ended, for a reason, when its client has all of it."""
-
 LAST_WORD_S = 1.0
 """Longest wait for the statistics that answer a cancellation."""
 

@@ -5,6 +5,9 @@ from collections.abc import Callable, Coroutine
 
 from services.gateway.targets.messages import End, Lost, Speculation, Update
 
+DELIVERED = "delivered"
+"""What a target is told of a request that has ended, for a reason, when its client has all of it."""
+
 
 class Outbox:
     """Holds updates that the client has not taken yet; several of them are joined into one.

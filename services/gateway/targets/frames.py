@@ -1,6 +1,6 @@
 """Session frames to and from plain values: the only place where a target's protobuf is read or written."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf import duration_pb2
 
@@ -98,6 +98,13 @@ def standing(message: target_pb2.Standing) -> Standing:
 def cancel(name: str, tokens_kept: int, reason: str) -> target_pb2.SessionRequest:
     """Cancels a request of this session."""
     return target_pb2.SessionRequest(cancel=target_pb2.Cancel(request_id=name, tokens_kept=tokens_kept, reason=reason))
+
+
+def cancels(several: Sequence[target_pb2.SessionRequest]) -> target_pb2.SessionRequest:
+    """Several cancellations, at least one, as one frame."""
+    first = several[0]
+    first.cancel.others.extend(one.cancel for one in several[1:])
+    return first
 
 
 def update(message: target_pb2.RequestUpdate) -> Update:

@@ -15,7 +15,7 @@ from services.common.serving.secret import Secret
 from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest, needs
 from services.gateway.targets import frames
-from services.gateway.targets.attempt import Attempt, Outbox
+from services.gateway.targets.attempt import DELIVERED, Attempt, Outbox
 from services.gateway.targets.away import SessionLostError, VersionError, cause
 from services.gateway.targets.heartbeat import QUIET, SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model, Standing, Use
@@ -27,6 +27,9 @@ WELCOME_S = 4.0
 
 DESCRIBE_S = 1.0
 """Longest wait for what a target tells of itself."""
+
+DELIVERED_S = 0.05
+"""Longest time that the word on a delivered answer waits for others."""
 
 Call = grpc.aio.StreamStreamCall[target_pb2.SessionRequest, target_pb2.SessionResponse]
 
@@ -64,6 +67,7 @@ class Session:
         self._stated: dict[int, asyncio.Future[Standing | None]] = {}
         self._asked: dict[str, asyncio.Future[PacelineError | None]] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
+        self._delivered: list[target_pb2.SessionRequest] = []
         self._heartbeat = heartbeat
         heartbeat.beat(quiet=True)
         self._up_s = welcome.up.seconds
@@ -151,7 +155,18 @@ class Session:
         return attempt
 
     def _cancel(self, attempt: Attempt, tokens_kept: int, reason: str) -> None:
-        self._outgoing.put_nowait(frames.cancel(attempt.name, tokens_kept, reason))
+        frame = frames.cancel(attempt.name, tokens_kept, reason)
+        if reason != DELIVERED:
+            self._outgoing.put_nowait(frame)
+            return
+        if not self._delivered:
+            asyncio.get_running_loop().call_later(DELIVERED_S, self._tell_delivered)
+        self._delivered.append(frame)
+
+    def _tell_delivered(self) -> None:
+        """Nothing runs any more that waits for it, so many requests share a frame."""
+        told, self._delivered = self._delivered, []
+        self._outgoing.put_nowait(frames.cancels(told))
 
     async def _write(self) -> None:
         while True:

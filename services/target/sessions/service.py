@@ -162,8 +162,8 @@ class TargetService(rpc.TargetServiceServicer):
         if kind == "start":
             await self._start(session, frame.start)
         elif kind == "cancel":
-            cancel = frame.cancel
-            self._parts.submit(Cancel(session.number, cancel.request_id, cancel.tokens_kept, cancel.reason))
+            for one in (frame.cancel, *frame.cancel.others):
+                self._parts.submit(Cancel(session.number, one.request_id, one.tokens_kept, one.reason))
         elif kind == "ask":
             ask = frame.ask
             _check_id(ask.request_id)

@@ -11,6 +11,7 @@ from services.gateway.http.schema.errors import RefusedError
 from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, EVENTS, HEADER_BYTES, HEADERS
 
 CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
+FRAMING = frozenset({b"connection", b"content-length", b"transfer-encoding"})
 HEAD_END = re.compile(rb"\n\r?\n")
 MOST_CHARACTERS = 200
 FOLDED = re.compile(rb"\n[ \t]")
@@ -44,13 +45,21 @@ class Wire(h11.Connection):
             h11.LocalProtocolError: the event may not be sent now.
         """
         if isinstance(event, h11.Response):
-            self._head = super().send(event) or b""
+            self._head = self._begun(event)
             self._chunked = CHUNKED in self._head.lower()
             return b""
         if isinstance(event, h11.Data) and isinstance(event.data, Ending):
             self._head = self._piece(event) or b""
             return b""
         return self._piece(event)
+
+    def _begun(self, response: h11.Response) -> bytes:
+        """The head; h11 writes those lines that say where the answer ends, for it reads all others three times."""
+        framing = [one for one in response.headers if one[0] in FRAMING]
+        bare = h11.Response(status_code=response.status_code, headers=framing, reason=response.reason)
+        status, _, rest = (super().send(bare) or b"").partition(b"\r\n")
+        others = (b"%b: %b\r\n" % one for one in response.headers if one[0] not in FRAMING)
+        return b"%b\r\n%b%b" % (status, b"".join(others), rest)
 
     def _piece(self, event: Any) -> bytes | None:
         head, self._head = self._head, b""

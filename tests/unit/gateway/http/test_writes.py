@@ -65,6 +65,28 @@ def test_an_answer_of_one_piece_is_one_write(version: bytes, said: bytes) -> Non
     assert b"".join(event.data for event in events if isinstance(event, h11.Data)) == said
 
 
+@pytest.mark.parametrize("close", [False, True])
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("method", [b"POST", b"GET", b"HEAD"])
+@pytest.mark.parametrize("size", [None, b"3"])
+def test_a_head_says_what_h11_would_say(method: bytes, version: bytes, close: bool, size: bytes | None) -> None:
+    """Whatever was asked: the same lines, and the same knowledge of what may follow."""
+    head = b"%b / HTTP/%b\r\nHost: a\r\n%b\r\n" % (method, version, b"Connection: close\r\n" if close else b"")
+    framing = [] if size is None else [(b"content-length", size)]
+    answer = h11.Response(status_code=200, headers=[(b"x-a", b"1"), *framing, (b"date", b"now")], reason=b"OK")
+    wire, plain = asked(head), h11.Connection(h11.SERVER)
+    plain.receive_data(head)
+    while not isinstance(plain.next_event(), h11.EndOfMessage):
+        pass
+    assert wire.send(answer) == b""
+    parts: list[h11.Event] = [] if method == b"HEAD" else [h11.Data(data=b"abc")]
+    said = b"".join(wire.send(part) or b"" for part in (*parts, h11.EndOfMessage()))
+    expected = b"".join(plain.send(part) or b"" for part in (answer, *parts, h11.EndOfMessage()))
+    assert [sorted(each.split(b"\r\n")) for each in (said, expected)] == [sorted(expected.split(b"\r\n"))] * 2
+    assert said.partition(b"\r\n\r\n")[2] == expected.partition(b"\r\n\r\n")[2]
+    assert wire.our_state is plain.our_state
+
+
 def asked(head: bytes) -> Wire:
     """The server's end behind a whole request."""
     wire = Wire()

@@ -259,6 +259,17 @@ async def test_cancel_ends_the_request_and_frees_its_blocks(target: Target) -> N
         assert target.rig.ledger.emitted == 3
 
 
+async def test_one_frame_cancels_several_requests(target: Target) -> None:
+    target.rig.runner.before_execute = lambda plan: time.sleep(0.05)
+    async with SessionClient(target.address) as client:
+        received = await client.start(start("a", prompt(1, 9, VOCAB), 100))
+        await received.at_least(3)
+        others = [pb.Cancel(request_id=name, tokens_kept=3, reason="cancel") for name in ("one", "a", "other")]
+        await client.cancel("never", 0, others=others)
+        assert (await received.ended()).finish_reason == types.FINISH_REASON_CANCELLED
+        assert target.rig.ledger.emitted == 3
+
+
 async def test_a_vanished_gateway_frees_everything(target: Target) -> None:
     target.rig.runner.before_execute = lambda plan: time.sleep(0.01)
     async with SessionClient(target.address) as client:

@@ -359,20 +359,26 @@ class Cancel(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     TOKENS_KEPT_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request."""
     tokens_kept: builtins.int
     """Tokens the gateway kept of it, so that the rest count as discarded."""
     reason: builtins.str
-    """Why, for the metrics: cancel, stop_string, deadline, slow_client."""
+    """Why, for the metrics: cancel, stop_string, deadline, slow_client; delivered: it has ended, and its client has it."""
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Cancel]:
+        """More of them, each alone: a frame costs more than what it says. An older target settles those after two seconds."""
+
     def __init__(
         self,
         *,
         request_id: builtins.str = ...,
         tokens_kept: builtins.int = ...,
         reason: builtins.str = ...,
+        others: collections.abc.Iterable[global___Cancel] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason", "request_id", b"request_id", "tokens_kept", b"tokens_kept"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["others", b"others", "reason", b"reason", "request_id", b"request_id", "tokens_kept", b"tokens_kept"]) -> None: ...
 
 global___Cancel = Cancel
 
