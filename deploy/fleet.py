@@ -6,6 +6,7 @@ import grpc
 
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.channel import connect_sync
 
 AGAIN_S = 0.2
 
@@ -15,7 +16,7 @@ class Fleet:
 
     def __init__(self, address: str) -> None:
         self.pairs: tuple[fleet_pb2.Pair, ...] = ()
-        self._channel = grpc.insecure_channel(address)
+        self._channel = connect_sync(address)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="fleet", daemon=True)
         self._thread.start()

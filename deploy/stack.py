@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import grpc
-
 from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import Fleet
@@ -24,6 +22,7 @@ from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grp
 from services.common.request.errors import invalid_field
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
+from services.common.serving.channel import connect_sync
 from services.common.serving.parent import PARENT
 from services.common.serving.process import end_session
 from services.common.serving.tls import TlsFiles, refuse_unfit
@@ -390,7 +389,7 @@ def describe_target(address: str, secret: str = "") -> target_pb2.TargetServiceD
         grpc.RpcError: it does not answer.
     """
     asked = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION, secret=secret)
-    with grpc.insecure_channel(address) as channel:
+    with connect_sync(address) as channel:
         told: target_pb2.TargetServiceDescribeResponse
         told = target_pb2_grpc.TargetServiceStub(channel).Describe(asked, timeout=30.0)
     return told

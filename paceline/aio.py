@@ -9,7 +9,7 @@ import grpc
 
 from paceline import served
 from paceline.answer import Answer, Piece, Reading
-from paceline.channel import OPTIONS, REACH_S, Tls, checked, metadata, secured, unreachable
+from paceline.channel import REACH_S, Tls, channel_options, checked, metadata, secured, unreachable
 from paceline.client import ASK_S, DEADLINE_S, failed
 from paceline.errors import NoGatewayError
 from paceline.options import Keywords, Options, Prompt, chosen
@@ -89,9 +89,9 @@ class AsyncClient:
         self._address = checked(address)
         self._metadata = metadata(key)
         if tls is None:
-            self._channel = grpc.aio.insecure_channel(address, OPTIONS)
+            self._channel = grpc.aio.insecure_channel(address, channel_options(address))
         else:
-            self._channel = grpc.aio.secure_channel(address, secured(tls), tls.options)
+            self._channel = grpc.aio.secure_channel(address, secured(tls), channel_options(address, tls))
         self._stub = cast(
             "inference_pb2_grpc.InferenceServiceAsyncStub", inference_pb2_grpc.InferenceServiceStub(self._channel)
         )

@@ -25,7 +25,7 @@ HOST_PORT = re.compile(r"(\[[0-9a-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})", re.IGNORECA
 SERVICE_CONFIG = (Path(__file__).parent / "service_config.json").read_text()
 """Spreads calls over all addresses of a name, and repeats a call that found no gateway before its first message."""
 
-OPTIONS = (("grpc.service_config", SERVICE_CONFIG),)
+LOOPBACK = re.compile(r"(ipv[46]:)?(127\.|localhost:|\[::1\])|unix", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,13 @@ class Tls:
         ca, cert, key = (Path(file).read_bytes() if file else None for file in (self.ca, self.cert, self.key))
         return grpc.ssl_channel_credentials(ca, key, cert)
 
-    @property
-    def options(self) -> tuple[tuple[str, str], ...]:
-        """Options of the channel."""
-        return (*OPTIONS, ("grpc.ssl_target_name_override", self.name)) if self.name else OPTIONS
+
+def channel_options(address: str, tls: Tls | None = None) -> tuple[tuple[str, str | int], ...]:
+    """Options of a channel. No proxy of the environment stands between this machine and itself."""
+    found: tuple[tuple[str, str | int], ...] = (("grpc.service_config", SERVICE_CONFIG),)
+    if LOOPBACK.match(address):
+        found += (("grpc.enable_http_proxy", 0),)
+    return (*found, ("grpc.ssl_target_name_override", tls.name)) if tls and tls.name else found
 
 
 def metadata(key: str) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ import grpc
 
 from paceline import served
 from paceline.answer import Answer, Piece, Reading
-from paceline.channel import OPTIONS, Reach, Tls, checked, metadata, never_arrived, secured, unreachable
+from paceline.channel import Reach, Tls, channel_options, checked, metadata, never_arrived, secured, unreachable
 from paceline.errors import NoGatewayError, PacelineError, refused
 from paceline.options import Keywords, Options, Prompt, chosen
 from paceline.request import generate_request, prompt_to_pb
@@ -86,9 +86,9 @@ class Client:
         self._metadata = metadata(key)
         self._closed = False
         if tls is None:
-            self._channel = grpc.insecure_channel(address, OPTIONS)
+            self._channel = grpc.insecure_channel(address, channel_options(address))
         else:
-            self._channel = grpc.secure_channel(address, secured(tls), tls.options)
+            self._channel = grpc.secure_channel(address, secured(tls), channel_options(address, tls))
         self._connection = Reach(self._channel, address)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 

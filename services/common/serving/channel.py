@@ -70,6 +70,7 @@ PROBE_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
 )
 
+# A proxy of the environment is there for the hub: services reach one another without it.
 # The "minimum" of gRPC is in fact the time that one attempt to connect may take, handshakes included; attempts that are
 # refused are repeated after the back-off of 0.1 to 1 s.
 CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -78,6 +79,7 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
 )
 
 

@@ -1,11 +1,15 @@
 """Addresses as gRPC takes them."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
 
-from paceline import AsyncClient, Client, InvalidValueError
-from paceline.channel import checked
+from paceline import AsyncClient, Client, InvalidValueError, RefusedError
+from paceline.channel import channel_options, checked
+from services.common.serving.channel import connect_sync
 
 GOOD = (
     "127.0.0.1:50051",
@@ -49,3 +53,36 @@ def test_what_no_call_could_be_made_with_is_told_by_name(kind: Any, field: str, 
     with pytest.raises(InvalidValueError, match=f"^{field}: ") as refused:
         kind(**{"address": "127.0.0.1:1", field: value})
     assert field != "key" or str(value) not in str(refused.value)
+
+
+@pytest.fixture
+def behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The port of a server without methods, on a machine whose environment names a proxy that is not there."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield str(port)
+    server.stop(None).wait(10.0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "ipv4:127.0.0.1"])
+def test_a_proxy_does_not_stand_between_this_machine_and_itself(host: str, behind_a_proxy: str) -> None:
+    with Client(f"{host}:{behind_a_proxy}") as client, pytest.raises(RefusedError, match="UNIMPLEMENTED"):
+        client.model()
+
+
+def test_a_proxy_does_not_stand_between_services(behind_a_proxy: str) -> None:
+    with connect_sync(f"127.0.0.1:{behind_a_proxy}") as channel:
+        grpc.channel_ready_future(channel).result(30.0)
+
+
+def test_a_gateway_elsewhere_is_reached_as_the_environment_says() -> None:
+    proxied = ("grpc.enable_http_proxy", 0)
+    assert all(
+        proxied not in channel_options(address) for address in ("gateway.example:50051", "10.0.0.7:1", "dns:///x:3")
+    )
+    assert all(proxied in channel_options(address) for address in ("unix:/run/x", "[::1]:1", "ipv6:[::1]:1"))
