@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import statistics
 import sys
 import tempfile
 import time
@@ -19,7 +21,8 @@ from pathlib import Path
 
 from deploy.stack import EMBEDDED
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.bench.gpu.nodes_verify import verify_lines
+from tests.bench.gpu.mps import Mps
+from tests.bench.gpu.nodes_verify import choice_lines, verify_lines
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
@@ -89,9 +92,12 @@ def main() -> int:
     if asked.tiny:
         asked.rows, asked.streams, asked.tokens, asked.shape = [8], [1, 2], 12, ["tiny"]
     if asked.part == "verify":
-        print("\n".join(verify_lines(asked.shape, asked.rows, asked.device)))
+        for line in (*choice_lines(asked.device), *verify_lines(asked.shape, asked.rows, asked.device)):
+            print(line, flush=True)
         return 0
-    lines = [line for name in asked.pair for line in served(name, asked)]
+    with Mps(asked.device == "cuda") as shared:
+        os.environ.update(shared)  # four processes would else take turns by slices of 2 ms
+        lines = [line for name in asked.pair for line in served(name, asked)]
     print(table(lines))
     return int(any(line.differ or line.captured for line in lines))
 
@@ -101,8 +107,8 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     pair = _pair(name, 16)
     for rows in asked.rows:
         # Chains are as long as the drafter's block at most.
-        fixed = ["--adaptive", "false"] if asked.fixed else []
-        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows), *fixed]
+        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
+        chain += ["--adaptive", str(not asked.fixed).lower()]
         nodes = [*chain, "--nodes", "true"]
         with tempfile.TemporaryDirectory(prefix="pl") as folder:
             pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chain), ("n", nodes))]
@@ -163,7 +169,18 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
                 )
             )  # fmt: skip
             _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
+            for one in pairs:
+                _note(_times(one, streams))
     return lines
+
+
+def _times(pair: PairProcesses, bucket: int) -> str:
+    """Medians of the latest rounds with drafts, and what rounds of a bucket are thought to take, microseconds."""
+    told = pair.describe()
+    rounds = [one for one in told.rounds if one.width > 1] or list(told.rounds)
+    parts = [statistics.median(getattr(one, name) for one in rounds) for name in ("draft_us", "verify_us", "host_us")]
+    costs = {f"{cost.width}{' nodes' * cost.nodes}": round(cost.micros) for cost in told.costs if cost.bucket == bucket}
+    return f"  draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds; costs {costs}"
 
 
 def _share(pair: PairProcesses) -> float:
