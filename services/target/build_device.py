@@ -35,6 +35,7 @@ from services.target.cache.windows import WindowPlaces
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
+from services.target.device.ragged import ragged_rounds
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, mixed_of, packs_of, shorts_of
 from services.target.device.warm_up import Cell
@@ -135,7 +136,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     limit = _context_limit(settings, model)
     widths, trees = _widths(settings, model, context, limit)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths, trees), model.device, limit)
-    shapes = _shapes(settings, model, budget.blocks, limit, widths, trees)
+    shapes = _shapes(settings, model, context, budget.blocks, limit, widths, trees)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
@@ -247,9 +248,16 @@ def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, li
 
 
 def _shapes(
-    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...], trees: tuple[int, ...]
+    settings: TargetSettings,
+    model: Target,
+    context: DraftContext,
+    blocks: int,
+    limit: int,
+    widths: tuple[int, ...],
+    trees: tuple[int, ...],
 ) -> RunnerSettings:
     buckets = buckets_of(settings.slots)
+    ragged = ragged_rounds(settings, model.spec, context, buckets, widths)
     every = sorted({*widths, *trees})
     packs = packs_of(pack_tokens(settings, model, every), model.spec, model.device)
     return RunnerSettings(
@@ -260,7 +268,7 @@ def _shapes(
         snapshots=settings.held_snapshots,
         widths=widths,
         buckets=buckets,
-        shorts=shorts_of(buckets, every, model.spec, model.dtype, model.device),
+        shorts=shorts_of(buckets, every, model.spec, model.dtype, model.device, ragged),
         packs=packs,
         mixed=mixed_of(packs, buckets[-1], model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),
@@ -270,6 +278,7 @@ def _shapes(
         trees=trees,
         coded=settings.coded,
         near=window_places(settings, model, limit, every, trees),
+        ragged=ragged,
     )
 
 

@@ -94,8 +94,12 @@ def _sampling_to_pb(model: ServedModel) -> types.Sampling:
 
 
 def _costs_to_pb(costs: Mapping[tuple[int, Width], float]) -> list[pb.RoundCost]:
-    rows = sorted((bucket, *order_of(width), cost) for (bucket, width), cost in costs.items())
-    return [pb.RoundCost(bucket=bucket, width=width, nodes=nodes, micros=cost) for bucket, width, nodes, cost in rows]
+    rows = sorted(
+        (bucket, *order_of(width)[:2], cost) for (bucket, width), cost in costs.items() if order_of(width)[1] < 2
+    )
+    return [
+        pb.RoundCost(bucket=bucket, width=width, nodes=bool(nodes), micros=cost) for bucket, width, nodes, cost in rows
+    ]
 
 
 def _budget_to_pb(budget: MemoryBudget) -> pb.Budget:

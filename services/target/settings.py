@@ -135,6 +135,9 @@ class TargetSettings:
     widths: tuple[int, ...] = ()
     """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, and `1,4,6,8,12,16` on a GPU if
     they fit."""
+    ragged: bool = False
+    """Rounds may share rows over requests: each verifies as many drafts as it is likely to accept. Without nodes, of
+    models without recurrent layers, and of drafters that draft in one pass; widths are chosen for it."""
     nodes: bool = False
     """Rounds may check trees of drafts beside chains, whichever brings more; with a drafter's checkpoint. Trees have as
     many nodes as widths of eight and more say, else the widest; empty: 8 and 16."""

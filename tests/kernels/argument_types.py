@@ -62,7 +62,7 @@ WORDS = frozenset(
 HALF_WORDS = frozenset(
     [
         *("table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"),
-        *("masks_ptr", "lineage_ptr", "mailbox_parents_ptr"),
+        *("masks_ptr", "lineage_ptr", "mailbox_parents_ptr", "offsets_ptr", "firsts_ptr", "takes_ptr"),
     ]
 )
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "masked_ptr", "seen_ptr", "active_ptr"])

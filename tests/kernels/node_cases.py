@@ -51,12 +51,17 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for befores in (1, 8)
     ),
-    (scores.score_kernel, {"WIDTH": 16, "WIDTH_PAD": 16, "TILE": 256}, {}),
-    (choose.best_kernel, {"WIDTH": 16, "TILE": 256}, {"tokens_ptr": "*i32"}),
+    (
+        scores.score_kernel,
+        {"WIDTH": 16, "DRAFTS": 15, "DRAFTS_PAD": 16, "TILE": 256, "lines_ptr": None, "offsets_ptr": None},
+        {},
+    ),
+    (choose.best_kernel, {"WIDTH": 16, "TILE": 256, "offsets_ptr": None}, {"tokens_ptr": "*i32"}),
     *(
         (
             choose.commit_kernel,
-            {"WIDTH": width, "WIDTH_PAD": padded, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True},
+            {"WIDTH": width, "WIDTH_PAD": padded, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True}
+            | {"firsts_ptr": None, "takes_ptr": None},
             {"tokens_ptr": "*i64"},
         )
         for width, padded in ((16, 16), (63, 64))

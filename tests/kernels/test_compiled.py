@@ -53,6 +53,8 @@ NO_SQUARES: tuple[dict[str, Any], ...] = ({"squares_ptr": None}, {})
 """Rows that are divided by their norm already, and rows that are not."""
 ROW = {"WIDTH": 3, "PDL": True}
 NO_TREE_ROWS: dict[str, Any] = {"depths_ptr": None, "ancestors_ptr": None}
+NO_PIECES: dict[str, Any] = {"lines_ptr": None, "offsets_ptr": None}
+PIECES = {"lines_ptr": "*i32"}
 HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"bias_ptr": None, "OFFSET": 0.0},
     {"weight_ptr": None, "OFFSET": 0.0},
@@ -149,12 +151,13 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "PDL": True,
                 **absent,
             },
-            {"ranks_ptr": "*i32"} if drafts else {},
+            {"ranks_ptr": "*i32", **PIECES} if drafts else {},
         )
         for drafts, absent in (
+            (True, {"depths_ptr": None, **NO_PIECES}),
+            (True, NO_PIECES),
             (True, {"depths_ptr": None}),
-            (True, {}),
-            (False, {"ranks_ptr": None, "depths_ptr": None}),
+            (False, {"ranks_ptr": None, "depths_ptr": None, **NO_PIECES}),
         )
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
@@ -252,7 +255,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *NODE_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
-    (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256, **NO_TREE_ROWS}, {}),
+    *(
+        (
+            scores.score_kernel,
+            {"WIDTH": 3, "DRAFTS": drafts, "DRAFTS_PAD": padded, "TILE": 256, **NO_TREE_ROWS, **absent},
+            PIECES,
+        )
+        for drafts, padded, absent in ((2, 4, NO_PIECES), (15, 16, {}))
+    ),
     (settle.begin_kernel, {**ROW, "PEAKS_PAD": 32}, {}),
     *((settle.narrow_kernel, {**ROW, "TILES_PAD": 16, "LAST": last}, {}) for last in (False, True)),
     (passes.sum_kernel, {"TILE": 256, "CHUNK": 128, "SHARE": 2, "PDL": True}, {}),
@@ -264,17 +274,23 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (logprob.tile_mass_kernel, {"TILE": 256}, {"logits_ptr": "*bf16"}),
     (logprob.row_mass_kernel, {"TILES_PAD": 16}, {}),
-    (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "depths_ptr": None}, {"tokens_ptr": "*i32"}),
+    *(
+        (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "depths_ptr": None, **absent}, {"tokens_ptr": "*i32"})
+        for absent in ({"offsets_ptr": None}, {})
+    ),
     *(
         (greedy.greedy_kernel, {"TILE": 4096, "WIDE": wide, "PDL": True}, {"logits_ptr": kind, "tokens_ptr": "*i32"})
         for wide, kind in ((False, "*bf16"), (True, "*fp32"))
     ),
     (greedy.row_kernel, {"TILES_PAD": 2048, "PDL": True}, {"tokens_ptr": "*i32", "token_ptr": "*i32"}),
-    (
-        choose.commit_kernel,
-        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True}
-        | {**NO_TREE_ROWS, "parents_ptr": None, "path_ptr": None},
-        {"tokens_ptr": "*i64"},
+    *(
+        (
+            choose.commit_kernel,
+            {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True}
+            | {**NO_TREE_ROWS, "parents_ptr": None, "path_ptr": None, **absent},
+            {"tokens_ptr": "*i64"},
+        )
+        for absent in ({"firsts_ptr": None, "takes_ptr": None}, {})
     ),
 ]
 

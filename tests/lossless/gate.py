@@ -56,7 +56,8 @@ Run = Callable[[Sequence[RequestSpec]], list[Done]]
 class Case:
     """All requests at one `Plan.width`, `batch` at a time; width 1 has no proposer, `strain` is of STRAINS or empty.
 
-    With `coded` keys and values have eight bits, with `whole` the rows that products read.
+    With `coded` keys and values have eight bits, with `whole` the rows that products read. Of `ragged` rows together
+    each request has any number of pieces of `grain`, `width` rows at most.
     """
 
     dtype: str
@@ -67,6 +68,8 @@ class Case:
     strain: str = ""
     coded: bool = False
     whole: bool = False
+    ragged: int = 0
+    grain: int = 1
 
 
 OTHER_FAMILIES = (
@@ -225,6 +228,8 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         between=min(case.width, LONGEST) if case.batch > 1 else 0,
         coded=case.coded,
         whole=case.whole,
+        ragged=case.ragged if case.width > 1 else 0,
+        grain=case.grain,
     )
     if case.strain == "preempted":
         settings = replace(settings, blocks=TIGHT, preemption=True)

@@ -1,5 +1,6 @@
 """A whole target in one process: scheduler, runner and a proposer over one arena, without sockets or threads."""
 
+import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan, PositionLogprobs, PromptScores
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
-from services.target.core.width import Tree, Width
+from services.target.core.width import Ragged, Tree, Width
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import PackShape, RunnerSettings, WholePack
@@ -69,6 +70,8 @@ class RigSettings:
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire. With `nodes` drafts are trees, and with `between` every third round has chains of as many rows.
+    With `ragged` rounds have so many rows together where they fit, in pieces of `grain`, and each sequence any number
+    of pieces.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
     `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits, with
     `whole` rows are.
@@ -93,6 +96,8 @@ class RigSettings:
     synthetic_acceptance: tuple[float, ...] = ()
     nodes: bool = False
     between: int = 0
+    ragged: int = 0
+    grain: int = 1
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -103,9 +108,34 @@ class RigSettings:
     @property
     def policy(self) -> WidthPolicy:
         """What chooses widths."""
+        if self.ragged:
+            return AnyTakes(Ragged(self.width, self.ragged, self.grain))
         if not self.nodes:
             return FixedWidth(self.width)
         return InTurn(self.width, self.between) if self.between else FixedWidth(Tree(self.width))
+
+
+class AnyTakes(FixedWidth):
+    """Rounds whose requests have any whole pieces, drawn anew each time; chains where as many rows fit all or none."""
+
+    def __init__(self, ragged: Ragged, seed: int = 65) -> None:
+        super().__init__(int(ragged))
+        self.widths = (*self.widths, ragged)
+        self._ragged, self._random = ragged, random.Random(seed)
+
+    def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
+        """Rounds of any lengths, or 1."""
+        width = super().choose(bucket, rows, context)
+        return self._ragged if width != 1 and self._ragged.fits(rows) else width
+
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """Whole pieces; some are left as padding."""
+        most, left = int(width) // width.grain, width.pieces - len(uids)
+        counts = [1] * len(uids)
+        for place in self._random.sample(range(len(uids)), len(uids)):
+            more = self._random.randint(0, min(most - 1, left))
+            counts[place], left = 1 + more, left - more
+        return tuple(width.grain * count for count in counts)
 
 
 class InTurn(FixedWidth):
@@ -163,6 +193,7 @@ class Rig:
             coded=settings.coded,
             block_size=BLOCK,
             near=self._near(),
+            ragged=(Ragged(settings.width, settings.ragged, settings.grain),) if settings.ragged else (),
         )
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),

@@ -8,6 +8,7 @@ from tests.mutants.kv_codes import KV_CODES
 from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
 from tests.mutants.nodes import NODES
+from tests.mutants.ragged import RAGGED
 from tests.mutants.scheduling import SCHEDULING
 from tests.mutants.snapshots import SNAPSHOTS
 from tests.mutants.windows import SLIDING
@@ -342,6 +343,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *EXPERTS,
     *MASKS,
     *NODES,
+    *RAGGED,
     *KV_CODES,
     *SNAPSHOTS,
     *SLIDING,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from services.common.request.sampling import FinishReason
 from services.target.core.request import Request, RequestSpec
-from services.target.core.width import Tree, Width
+from services.target.core.width import Ragged, Tree, Width
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ class Plan:
 
     A row is a slot that decodes in this round. Each row verifies `width` tokens: its anchor, which is the last
     committed token, and `width - 1` drafts: a chain, or with `nodes` a tree. A round of width 1 is plain. The forward
-    has `bucket` rows, the smallest captured number that holds them all; the rest are the pad slot's.
+    has `bucket` rows, the smallest captured number that holds them all; the rest are the pad slot's. In a `ragged`
+    round each row verifies as many tokens as `takes` says, `width` at most, and the rest of `ragged.rows` are padding.
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
     `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
@@ -98,6 +99,8 @@ class Plan:
     context: int = 0
     nodes: bool = False
     moves: tuple[Move, ...] = ()
+    ragged: Ragged | None = None
+    takes: tuple[int, ...] = ()
     empty: bool = field(init=False)
     speculative: bool = field(init=False)
     kind: Width = field(init=False)
@@ -106,7 +109,7 @@ class Plan:
         """Judges once what a round asks for several times."""
         object.__setattr__(self, "empty", not self.rows and not self.chunks)
         object.__setattr__(self, "speculative", self.width > 1 and bool(self.rows))
-        object.__setattr__(self, "kind", Tree(self.width) if self.nodes else self.width)
+        object.__setattr__(self, "kind", self.ragged or (Tree(self.width) if self.nodes else self.width))
 
     @property
     def prompts_alone(self) -> bool:

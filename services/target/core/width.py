@@ -1,9 +1,9 @@
-"""What a round is as wide as: a number of rows in a chain, or of nodes in a tree."""
+"""What a round is as wide as: a number of rows in a chain, of nodes in a tree, or of rows in chains of any lengths."""
 
 from typing import TypeAlias
 
 Width: TypeAlias = int
-"""A chain's is its rows, 1 of a plain round; a tree's is a `Tree`."""
+"""A chain's is its rows, 1 of a plain round; a tree's is a `Tree`, that of chains of any lengths is `Ragged`."""
 
 
 class Tree(int):
@@ -26,6 +26,58 @@ class Tree(int):
         return f"Tree({int(self)})"
 
 
-def order_of(width: Width) -> tuple[int, bool]:
-    """Places widths by their rows, chains before trees of as many."""
-    return int(width), isinstance(width, Tree)
+class Ragged(int):
+    """Chains of at most so many rows each, which have `rows` together: each request has what it is worth.
+
+    A sequence has a multiple of `grain` rows, and at least one grain: such pieces are what attention takes apart.
+    """
+
+    rows: int
+    grain: int
+
+    def __new__(cls, most: int, rows: int, grain: int) -> "Ragged":
+        """A round of `rows` rows, `grain` of a piece, `most` of a sequence; whole pieces all."""
+        assert rows % grain == 0 == most % grain, "sequences have whole pieces"
+        width = super().__new__(cls, most)
+        width.rows, width.grain = rows, grain
+        return width
+
+    @property
+    def pieces(self) -> int:
+        """How many there are in a round."""
+        return self.rows // self.grain
+
+    def fits(self, sequences: int) -> bool:
+        """Whether each of so many has a piece, and not all of them can have the most."""
+        return sequences * self.grain < self.rows < sequences * int(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ragged) and order_of(self) == order_of(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((Ragged, order_of(self)))
+
+    def __repr__(self) -> str:
+        return f"Ragged({int(self)}, {self.rows}, {self.grain})"
+
+
+def as_ragged(width: Width) -> Ragged | None:
+    """Return a width of chains of any lengths, and None for any other."""
+    return width if isinstance(width, Ragged) else None
+
+
+def order_of(width: Width) -> tuple[int, int, int, int]:
+    """Places widths by their rows, chains before trees of as many, and both before chains of any lengths."""
+    if isinstance(width, Ragged):
+        return int(width), 2, width.rows, width.grain
+    return int(width), int(isinstance(width, Tree)), 0, 0
+
+
+def evenly(width: Ragged, sequences: int) -> tuple[int, ...]:
+    """Return the rows of each of so many sequences, as alike as they can be."""
+    each, more = divmod(width.pieces, sequences)
+    counts = (each + (place < more) for place in range(sequences))
+    return tuple(width.grain * min(count, int(width) // width.grain) for count in counts)

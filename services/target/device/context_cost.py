@@ -6,9 +6,9 @@ from math import inf
 import torch
 
 from services.common.device.staging import write
-from services.target.core.width import Width
+from services.target.core.width import Ragged, Width
 from services.target.device.context import Pool
-from services.target.device.steps import Steps, kind_of, synchronise
+from services.target.device.steps import Steps, kind_of, shape_of, synchronise
 
 _REPEATS = 5
 _LONG, _SHORTER = 1024, 8
@@ -49,13 +49,20 @@ def context_micros(pool: Pool, steps: Steps) -> dict[Width, float]:
 def _slope(pool: Pool, steps: Steps, rows: int, width: Width, lengths: tuple[int, int]) -> float:
     bucket = pool.settings.bucket(rows)
     kind = kind_of(pool.settings, bucket, width, lengths[1] + int(width))
+    shape = shape_of(bucket, width)
+    if isinstance(width, Ragged):
+        if not width.fits(rows):
+            return 0.0
+        steps.seat(width, range(rows))
     least = dict.fromkeys(lengths, inf)
     # In turn, so that both meet what else runs; it only makes a round longer.
     for length in lengths * _REPEATS:
         pool.state.slots.length_S[:rows].fill_(length)
         if grid := pool.states.grid:
             pool.states.tensors[-1][:rows].fill_(length // grid * grid)
-        least[length] = min(least[length], _micros(pool.device, steps, bucket, int(width), kind))
+        least[length] = min(least[length], _micros(pool.device, steps, *shape, kind))
+    if isinstance(width, Ragged):
+        steps.seat(width, ())
     shorter, longer = lengths
     return max(0.0, (least[longer] - least[shorter]) / (rows * (longer - shorter)))
 

@@ -32,7 +32,7 @@ from services.target.device.publish import Publisher
 from services.target.device.scoring import Scorer
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState, Rows
-from services.target.device.steps import Steps, kind_of, mode_of
+from services.target.device.steps import Steps, kind_of, mode_of, shape_of
 from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
 
@@ -190,18 +190,21 @@ class Runner:
             self.pool.seeds.begin(admission.slot, admission.blocks[held - 1] if held else None)
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
-        seated, bucket, width = self._rows, plan.bucket, plan.width if drafted else 1
+        seated, width = self._rows, plan.width if drafted else 1
         ruled, mode = self._state.wake(seated), mode_of(seated)
-        kind = self._kind(bucket, plan.kind if drafted else 1, seated)
-        step = self.steps.verify(bucket, width, mode, kind)
+        kind = self._kind(plan.bucket, plan.kind if drafted else 1, seated)
+        shape = shape_of(plan.bucket, plan.kind if drafted else 1)
+        step = self.steps.verify(*shape, mode, kind)
+        if step.table is not None:
+            step.table.set(plan.rows, plan.takes)
         if mode == "full":
             self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
             self._drafts.hold(plan)
         if ruled:
-            self._rule(plan, seated, width, partial(self.steps.run_verify, bucket, width, mode, kind))
+            self._rule(plan, seated, width, partial(self.steps.run_verify, *shape, mode, kind))
         else:
-            self.steps.run_verify(bucket, width, mode, kind)
+            self.steps.run_verify(*shape, mode, kind)
         self._next.leave(seated, step)
 
     def _rule(self, plan: Plan, seated: Rows, width: int, run: Callable[[], object]) -> None:
@@ -226,7 +229,7 @@ class Runner:
 
     def _kind(self, bucket: int, width: Width, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
-        if (bucket, int(width)) not in self._settings.shorts:
+        if shape_of(bucket, width) not in self._settings.shorts:
             return kind_of(self._settings, bucket, width, 0)
         ahead = self.look_ahead * self._settings.widest + int(width)
         return kind_of(self._settings, bucket, width, max([seat.length for _, seat in seated]) + ahead)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 
 from services.common.model.spec import StackSpec
-from services.target.core.width import Tree, Width, order_of
+from services.target.core.width import Ragged, Tree, Width, order_of
 
 VERIFY, SHORT_VERIFY, TREES, SHORT_TREES = "verify", "short verify", "trees", "short trees"
-"""Kinds of captured rounds, of chains and of trees.
+RAGGED, SHORT_RAGGED = "ragged", "short ragged"
+"""Kinds of captured rounds, of chains, of trees, and of chains of any lengths.
 
 A short one gives the same bits at every length, and takes less time at few positions.
 """
@@ -114,7 +115,12 @@ def _whole_packs(most: int) -> tuple[PackShape, ...]:
 
 
 def shorts_of(
-    buckets: Sequence[int], widths: Sequence[int], spec: StackSpec, dtype: torch.dtype, device: torch.device
+    buckets: Sequence[int],
+    widths: Sequence[int],
+    spec: StackSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    ragged: Sequence[Ragged] = (),
 ) -> frozenset[tuple[int, int]]:
     """The (bucket, width) that are captured once more, because attention to short contexts is cut otherwise."""
     if device.type == "cpu":
@@ -133,8 +139,7 @@ def shorts_of(
 
     found = {
         (bucket, width)
-        for bucket in buckets
-        for width in widths
+        for bucket, width in (*product(buckets, widths), *((one.pieces, one.grain) for one in ragged))
         for rows, pairs in [(width * group, bucket * attention.kv_heads)]
         if cuts(rows, pairs, short=True) != cuts(rows, pairs, short=False)
     }
@@ -154,7 +159,7 @@ class RunnerSettings:
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone. `trees` are the numbers of nodes that rounds of trees may have,
     beside the chains of `widths`. With `coded` keys and values are codes of eight bits. With `near` layers with a
-    window have so many blocks of their own.
+    window have so many blocks of their own. `ragged` are the rounds whose chains differ in their lengths.
     """
 
     slots: int
@@ -175,6 +180,7 @@ class RunnerSettings:
     trees: tuple[int, ...] = ()
     coded: bool = False
     near: int = 0
+    ragged: tuple[Ragged, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets", "trees"):
@@ -197,7 +203,7 @@ class RunnerSettings:
     @property
     def every_width(self) -> tuple[Width, ...]:
         """Chains and trees that rounds may have, plain first."""
-        return tuple(sorted((*self.widths, *map(Tree, self.trees)), key=order_of))
+        return tuple(sorted((*self.widths, *map(Tree, self.trees), *self.ragged), key=order_of))
 
     @property
     def rounds(self) -> tuple[tuple[str, int, int], ...]:
@@ -210,6 +216,15 @@ class RunnerSettings:
             for bucket, rows in product(self.buckets, widths)
             if kind == long or (bucket, rows) in self.shorts
         )
+
+    @property
+    def ragged_rounds(self) -> tuple[tuple[str, int, int], ...]:
+        """All rounds of chains of any lengths that are captured: kind, pieces and rows of a piece."""
+        pairs = [(width.pieces, width.grain) for width in self.ragged]
+        return tuple((kind, *pair) for kind in (RAGGED, SHORT_RAGGED) for pair in pairs if self._captures(kind, pair))
+
+    def _captures(self, kind: str, pair: tuple[int, int]) -> bool:
+        return kind == RAGGED or pair in self.shorts
 
     @property
     def max_draft(self) -> int:

@@ -1,6 +1,6 @@
 """All steps of a target, captured before the first round and then replayed by key (I4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -8,24 +8,38 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.kernels.ahead import briefly, compile_steps
+from services.common.kernels.row_table import RowTable
 from services.common.pair.flag_wait import FlagWait
 from services.common.serving.progress import STEPS, Progress
-from services.target.core.width import Tree, Width
+from services.target.core.width import Ragged, Width, evenly, order_of
 from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
-from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape, RunnerSettings
+from services.target.device.shapes import (
+    RAGGED,
+    SHORT_RAGGED,
+    SHORT_TREES,
+    SHORT_VERIFY,
+    TREES,
+    VERIFY,
+    PackShape,
+    RunnerSettings,
+)
 from services.target.device.state import Rows
-from services.target.device.verify import Mode, RoundInputs, VerifyStep
+from services.target.device.verify import Form, Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
+_KINDS = (VERIFY, SHORT_VERIFY), (TREES, SHORT_TREES), (RAGGED, SHORT_RAGGED)
 SHORT_POSITIONS, SOME_SHORT_POSITIONS, SOME = 1024, 1280, 8
 """Positions up to which short rounds take less time, measured on an H200: of few sequences, of more; what more is."""
 
 
 class Steps:
-    """Verify steps by (kind, bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode)."""
+    """Verify steps by (kind, bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode).
+
+    Of chains of any lengths bucket and width are pieces and their rows; all sequences have lines in them.
+    """
 
     def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: FlagWait | None = None) -> None:
         """`gate` makes a step that reads drafts wait for them; None where streams or the host wait."""
@@ -36,11 +50,18 @@ class Steps:
         self._verify = {
             (kind, bucket, width, mode): VerifyStep(
                 pool, self.round, bucket, width, mode, ring.ring_TV,
-                short=kind in (SHORT_VERIFY, SHORT_TREES), trees=kind in (TREES, SHORT_TREES),
+                Form(short=kind in (SHORT_VERIFY, SHORT_TREES), trees=kind in (TREES, SHORT_TREES)),
             )
             for kind, bucket, width in settings.rounds
             for mode in MODES
         }  # fmt: skip
+        for kind, pieces, grain in settings.ragged_rounds:
+            rows, most = settings.buckets[-1], settings.widths[-1]
+            table = RowTable.allocate(pieces, grain, rows, settings.pad_slot, pool.device)
+            form = Form(short=kind == SHORT_RAGGED, table=table)
+            for mode in MODES:
+                step = VerifyStep(pool, self.round, rows, most, mode, ring.ring_TV, form)
+                self._verify[kind, pieces, grain, mode] = step
         self._prefill = {shape: PrefillStep(pool, self.pack, shape, self.round.rows_B) for shape in settings.every_pack}
         self._first = {
             (bucket, mode): FirstTokenStep(pool, self.pack, bucket, mode, ring.ring_TV)
@@ -97,6 +118,12 @@ class Steps:
         """The verify step of a shape."""
         return self._verify[kind, bucket, width, mode]
 
+    def seat(self, width: Ragged, slots: Sequence[int]) -> None:
+        """Gives the rows of chains of any lengths to slots, as evenly as they can be; without slots all are padding."""
+        for (_, *shape, _), step in self._verify.items():
+            if step.table is not None and shape == [width.pieces, width.grain]:
+                step.table.set(slots, evenly(width, len(slots)) if slots else ())
+
     def first(self, bucket: int, mode: Mode) -> FirstTokenStep:
         """The step that chooses first tokens."""
         return self._first[bucket, mode]
@@ -124,11 +151,14 @@ class Steps:
 
 def kind_of(settings: RunnerSettings, bucket: int, width: Width, reach: int) -> str:
     """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
-    most = SHORT_POSITIONS if bucket < SOME else SOME_SHORT_POSITIONS
-    short = (bucket, int(width)) in settings.shorts and reach <= most
-    if isinstance(width, Tree):
-        return SHORT_TREES if short else TREES
-    return SHORT_VERIFY if short else VERIFY
+    shape = shape_of(bucket, width)
+    most = SHORT_POSITIONS if shape[0] < SOME else SOME_SHORT_POSITIONS
+    return _KINDS[order_of(width)[1]][shape in settings.shorts and reach <= most]
+
+
+def shape_of(bucket: int, width: Width) -> tuple[int, int]:
+    """How attention takes rows apart: sequences and their rows, or pieces and theirs."""
+    return (width.pieces, width.grain) if isinstance(width, Ragged) else (bucket, int(width))
 
 
 def mode_of(rows: Rows) -> Mode:

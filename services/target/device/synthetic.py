@@ -10,18 +10,25 @@ from torch import Tensor
 from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import force_acceptance
 from services.common.kernels.linear import TileBest
+from services.common.kernels.row_table import RowTable
 
 
 class SyntheticAcceptance:
     """Edits logits in place, within a captured step; unconditional rates by position, falling."""
 
-    def __init__(self, rates: tuple[float, ...], width: int, device: torch.device) -> None:
-        """`rates` beyond the round's drafts are left out; missing ones are 0."""
+    def __init__(self, rates: tuple[float, ...], width: int, slots: int, device: torch.device) -> None:
+        """`rates` beyond the round's drafts are left out; missing ones are 0. Each slot has a line of its own."""
         known = (*rates, *[0.0] * width)[: width - 1]
-        self._rates_K = torch.tensor(known, dtype=torch.float32, device=device)
+        self.rates_SK = torch.tensor(known, dtype=torch.float32, device=device).repeat(slots, 1)
 
     def apply(
-        self, logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, slots: SlotState, best: TileBest | None = None
+        self,
+        logits_BWV: Tensor,
+        drafts_BK: Tensor,
+        rows_B: Tensor,
+        slots: SlotState,
+        best: TileBest | None = None,
+        table: RowTable | None = None,
     ) -> None:
         """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
-        force_acceptance(logits_BWV, drafts_BK, self._rates_K, rows_B, slots, best)
+        force_acceptance(logits_BWV, drafts_BK, self.rates_SK, rows_B, slots, best, table)

@@ -2,13 +2,14 @@
 
 Row j of a span has position n + j and predicts position n + j + 1; row 0 is the anchor. Where rows are nodes of trees
 their depths stand in the place of j, and what the accepted ones have left moves to its positions at the end. Pad rows
-point at the pad slot: they write to the pad block, are never active and commit nothing.
+point at the pad slot: they write to the pad block, are never active and commit nothing. Where chains differ in length
+rows are those of pieces, which a table gives to sequences; accept sees a sequence's pieces as one span.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.mailbox import publish_slots, read_mailbox
 from services.common.kernels.nodes import Nodes, keep_path
 from services.common.kernels.prepare_span import prepare_span
+from services.common.kernels.row_table import RowTable
 from services.common.kernels.span_attention.span import OPEN, Mask
 from services.common.model.states.states import Part, Rows
 from services.common.pair.flag_wait import FlagWait
@@ -96,6 +98,21 @@ class RoundInputs:
         self._rows, self.version = rows, self.version + 1
 
 
+class Form(NamedTuple):
+    """How the rows of a step lie.
+
+    `short` cuts attention for short contexts. With `trees` rows are nodes, else each follows the one before. With a
+    `table` chains have as many rows as the step is wide at most, and the forward has the table's rows.
+    """
+
+    short: bool = False
+    trees: bool = False
+    table: RowTable | None = None
+
+
+CHAINS = Form()
+
+
 class VerifyStep:
     """The work of one (bucket, width, mode), once more for short contexts; `run` is what a graph captures."""
 
@@ -107,23 +124,23 @@ class VerifyStep:
         width: int,
         mode: Mode,
         ring_TV: Tensor | None,
-        *,
-        short: bool = False,
-        trees: bool = False,
+        form: Form = CHAINS,
     ) -> None:
-        """`short` cuts attention for short contexts; with `trees` rows are nodes, else each follows the one before."""
+        """Its rows lie as `form` says."""
         device = pool.device
         self._pool, self._inputs, self._mode = pool, inputs, mode
         self._bucket, self._width = bucket, width
         self._rows_B = inputs.rows_B[:bucket]
         self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
-        self._ring_TV, self._short = ring_TV, short
+        self._ring_TV, self._short = ring_TV, form.short
         rates = pool.settings.synthetic_acceptance
-        self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
+        lines = pool.settings.slots + 1
+        self._synthetic = SyntheticAcceptance(rates, width, lines, device) if rates and width > 1 else None
         self._beside = inputs.beside
-        self._nodes = Nodes.allocate(bucket, width, device) if trees else None
+        self._nodes = Nodes.allocate(bucket, width, device) if form.trees else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
-        self.result = RoundResult.allocate(bucket, width, device, trees=self._nodes is not None)
+        self.table = form.table
+        self.result = RoundResult.allocate(bucket, width, device, trees=form.trees, table=form.table)
         self.logits_BWV = torch.empty(0)
 
     @property
@@ -135,6 +152,7 @@ class VerifyStep:
     def tensors(self) -> list[Tensor]:
         """The step's inputs, for its signature."""
         mine = [self._rows_B, self._drafts_BK, self.noise_index_T, self._inputs.expected_2]
+        mine += [] if self.table is None else [self.table.packed_N]
         return [*self._pool.tensors, *mine, self.result.tokens_BW]
 
     def run(self, layers: bool = True) -> None:
@@ -147,24 +165,25 @@ class VerifyStep:
         drafts_BK = self._take()
         slots, size = state.slots, pool.settings.block_size
         ids_BW, span = prepare_span(
-            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, size, self._mask
+            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, size, self._mask, self.table
         )
         if self._short:
             span = replace(span, short=True)
-        rows = Rows(Part(span, self._rows_B))
+        rows = Rows(Part(span, self._rows_B if self.table is None else self.table.seats_P))
         if layers:
             hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
         else:
-            hidden_TD, features_TF = self._blank()
+            hidden_TD, features_TF = self._blank(ids_BW.numel())
         with self._beside.start():
             states_TD = pool.write_context(ids_BW.flatten(), features_TF, rows)
         logits_TV, best = pool.logits(hidden_TD, greedy=self._mode == "greedy")
         self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
-            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best)
+            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best, self.table)
         noise_BWV = self._noise()
         rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
-        accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, best, self._nodes)
+        of_rows = best, self._nodes, self.table
+        accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, *of_rows)
         pool.states.commit(self._rows_B, self.result.count_B)
         self._beside.join()
         if self.result.path_BW is not None:  # behind the draft context, which moves too
@@ -174,9 +193,9 @@ class VerifyStep:
             pool.seeds.publish()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
 
-    def _blank(self) -> tuple[Tensor, Tensor]:
-        """Hidden states [T, D] and features [T, F] of no forward."""
-        pool, count = self._pool, self._bucket * self._width
+    def _blank(self, count: int) -> tuple[Tensor, Tensor]:
+        """Hidden states [T, D] and features [T, F] of no forward of so many rows."""
+        pool = self._pool
         hidden_TD = torch.zeros((count, pool.model.spec.hidden_size), dtype=pool.model.dtype, device=pool.device)
         return hidden_TD, hidden_TD.repeat(1, len(pool.context.taps))
 

@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 
 from services.common.serving.progress import MEASURED, Progress
-from services.target.core.width import Width
+from services.target.core.width import Ragged, Width
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
 from services.target.device.packing import Pack
 from services.target.device.random_rows import random_rows
-from services.target.device.steps import Steps, kind_of, synchronise
+from services.target.device.steps import Steps, kind_of, shape_of, synchronise
 
 REPEATS = 3
 Cell = tuple[int, Width]
@@ -47,6 +47,9 @@ def warm_up(
     with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
         for bucket, width in shapes:
             steps.round.set_rows(slots[:bucket])
+            if isinstance(width, Ragged):
+                seated = slots[:bucket]
+                steps.seat(width, seated if seated and width.fits(len(seated)) else ())
             costs[bucket, width] = _measure(pool, steps, bucket, width)
             progress.add()
     for pack in pool.settings.every_pack:
@@ -56,12 +59,12 @@ def warm_up(
 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: Width) -> int:
-    rows = int(width)
-    best, kind = float("inf"), kind_of(pool.settings, bucket, width, rows)
+    best, kind = float("inf"), kind_of(pool.settings, bucket, width, int(width))
+    shape = shape_of(bucket, width)
     for _ in range(REPEATS):
         synchronise(pool.device)
         start = time.perf_counter()
-        steps.run_verify(bucket, rows, "greedy", kind)
+        steps.run_verify(*shape, "greedy", kind)
         synchronise(pool.device)
         best = min(best, time.perf_counter() - start)
     return max(1, round(best * 1e6))

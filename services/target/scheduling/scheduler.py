@@ -19,7 +19,7 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Move, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
-from services.target.core.width import Tree, Width
+from services.target.core.width import Ragged, Tree, Width, as_ragged
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
@@ -123,6 +123,8 @@ class Scheduler:
             number=self._number,
             width=int(kind),
             nodes=isinstance(kind, Tree),
+            ragged=as_ragged(kind),
+            takes=self._takes(rows, kind),
             rows=rows,
             bucket=self._bucket(len(rows)),
             chunks=chunks,
@@ -209,6 +211,12 @@ class Scheduler:
             rows = self._turns.take(rows, fitting)
             context = self._roster.context(rows)
         return rows, self._policy.choose(self._bucket(len(rows)), len(rows), context)
+
+    def _takes(self, rows: tuple[int, ...], kind: Width) -> tuple[int, ...]:
+        """How many tokens each row verifies, where that differs."""
+        if not isinstance(kind, Ragged):
+            return ()
+        return self._policy.takes(kind, [one.uid for slot in rows if (one := self._roster.on(slot)) is not None])
 
     def _is_burst(self, rows: int) -> bool:
         """Whether the prompts that wait to be computed are a burst, where so many rows decode."""

@@ -21,7 +21,7 @@ from unittest import mock
 import torch
 
 from services.target.__main__ import main as target_main
-from services.target.core.width import Width
+from services.target.core.width import Ragged, Width
 from services.target.device.synthetic import SyntheticAcceptance
 from services.target.engine.recorder import FlightRecorder
 from services.target.scheduling.width.policy import WidthPolicy
@@ -42,9 +42,9 @@ class Schedule:
         self._name = ""
         self._steps: list[tuple[int, SwitchedAcceptance]] = []
 
-    def make(self, rates: tuple[float, ...], width: int, device: torch.device) -> SwitchedAcceptance:
+    def make(self, rates: tuple[float, ...], width: int, slots: int, device: torch.device) -> SwitchedAcceptance:
         """What a step calls in place of SyntheticAcceptance."""
-        made = SwitchedAcceptance(rates, width, device)
+        made = SwitchedAcceptance(rates, width, slots, device)
         self._steps.append((width, made))
         return made
 
@@ -64,12 +64,12 @@ class SwitchedAcceptance(SyntheticAcceptance):
     @property
     def rates(self) -> list[float]:
         """The rates in use."""
-        return self._rates_K.tolist()
+        return self.rates_SK[0].tolist()
 
     def switch(self, rates: tuple[float, ...], width: int) -> None:
         """Overwrites them in place."""
         known = (*rates, *[0.0] * width)[: width - 1]
-        self._rates_K.copy_(torch.tensor(known, dtype=torch.float32))
+        self.rates_SK.copy_(torch.tensor(known, dtype=torch.float32))
 
 
 class PinnedWidth:
@@ -108,6 +108,10 @@ class PinnedWidth:
         if not self._pinned:
             return self._adaptive.choose(bucket, rows, context)
         return next(width for width in self.widths if int(width) > max(self._caps.values()))
+
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """What the adaptive policy gives each request."""
+        return self._adaptive.takes(width, uids)
 
     def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns from rounds that were not pinned."""

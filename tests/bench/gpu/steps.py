@@ -61,7 +61,7 @@ def draft_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], ba
         for context in contexts:
             rig.seat(bucket, context)
             rig.worker.runner.publish()
-            micros = rig.micros(lambda bucket=bucket: graphs.replay((bucket, width)))  # type: ignore[misc]
+            micros = rig.micros(lambda bucket=bucket: graphs.replay((bucket, width, False)))  # type: ignore[misc]
             floor = draft_bytes(rig.settings.shape, bucket, context) / bandwidth * 1e6
             rows.append(_row("draft", bucket, context, width, micros, floor))
     return rows

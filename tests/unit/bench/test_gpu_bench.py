@@ -64,7 +64,7 @@ def test_what_a_plain_round_would_take_is_what_was_measured(policy: PinnedWidth)
 
 
 def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, schedule: Schedule, tmp_path: Path) -> None:
-    steps = {width: schedule.make(VLLM[16], width, torch.device("cpu")) for width in (4, 16)}
+    steps = {width: schedule.make(VLLM[16], width, 1, torch.device("cpu")) for width in (4, 16)}
     for name in ("vllm", "P13", "K7"):
         (tmp_path / "schedule").write_text(json.dumps(name))
         policy.join(1, 3)

@@ -40,12 +40,12 @@ def _quick_log(x):
 @triton.jit
 def best_kernel(
     scores_ptr, peaks_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr,
-    depths_ptr, vocab,
+    depths_ptr, offsets_ptr, vocab,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf.
 
-    A row draws with the noise of its position, which in a tree follows its depth.
+    A row draws with the noise of its position, which in a tree follows its depth, and in a piece its offset.
     """
     program, tile = tl.program_id(0), tl.program_id(1)
     at = program * tl.num_programs(1) + tile
@@ -63,6 +63,8 @@ def best_kernel(
     score = tl.where(score >= floor, score, float("-inf"))
     if tl.load(temperature_ptr + slot) > 0:
         depth = program % WIDTH if depths_ptr is None else tl.load(depths_ptr + program)
+        if offsets_ptr is not None:
+            depth += tl.load(offsets_ptr + program // WIDTH)
         position = tl.load(length_ptr + slot) + 1 + depth
         score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
     score = tl.where(inside & (score == score), score, float("-inf"))
@@ -73,12 +75,12 @@ def best_kernel(
 
 @triton.jit
 def _choices(
-    values_ptr, choices_ptr, row, tiles, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr
+    values_ptr, choices_ptr, first, count, tiles, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr
 ):  # fmt: skip
-    """Return the chosen token of each offset, and whether it came from finite numbers."""
+    """Return the chosen token of each offset below `count`, and whether it came from finite numbers."""
     offset, tile = tl.arange(0, WIDTH_PAD), tl.arange(0, TILES_PAD)
-    at = (row * WIDTH + offset)[:, None] * tiles + tile[None, :]
-    known = (offset < WIDTH)[:, None] & (tile < tiles)[None, :]
+    at = (first + offset)[:, None] * tiles + tile[None, :]
+    known = (offset < count)[:, None] & (tile < tiles)[None, :]
     value = tl.load(values_ptr + at, mask=known, other=float("-inf"))
     choice = tl.load(choices_ptr + at, mask=known, other=2147483647)
     spoilt, best, token = best_of_tiles(value, choice)
@@ -90,11 +92,14 @@ def commit_kernel(
     values_ptr, choices_ptr, drafts_ptr, rows_ptr,
     length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
     stops_ptr, history_ptr, masked_ptr, walked_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
-    parents_ptr, depths_ptr, ancestors_ptr, path_ptr, vocab, context, tiles, stop_count, walked,
+    parents_ptr, depths_ptr, ancestors_ptr, path_ptr, firsts_ptr, takes_ptr, vocab, context, tiles, stop_count, walked,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Accept while drafts are right, cut at the first end, and move the slot; one program a row."""
+    """Accept while drafts are right, cut at the first end, and move the slot; one program a row.
+
+    Where chains differ in length, a sequence's rows begin at `firsts`, and it has offered as many as it `takes`.
+    """
     allow_next(PDL)
     await_previous(PDL)
     row = tl.program_id(0)
@@ -103,10 +108,13 @@ def commit_kernel(
     max_tokens, limit = tl.load(max_tokens_ptr + slot), tl.load(limit_ptr + slot)
     draft_limit, active = tl.load(draft_limit_ptr + slot), tl.load(active_ptr + slot) != 0
     offset = tl.arange(0, WIDTH_PAD)
-    token, sane = _choices(values_ptr, choices_ptr, row, tiles, WIDTH, WIDTH_PAD, TILES_PAD)
+    first, own = row * WIDTH, WIDTH
+    if firsts_ptr is not None:
+        first, own = tl.load(firsts_ptr + row), tl.load(takes_ptr + row)
+    token, sane = _choices(values_ptr, choices_ptr, first, own, tiles, WIDTH_PAD, TILES_PAD)
     if parents_ptr is None:
         draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
-        offered = (draft >= 0) & (offset < draft_limit)
+        offered = (draft >= 0) & (offset < draft_limit) & (offset < own - 1)
         right = offered & (draft == token)
         if tl.load(masked_ptr + slot) != 0:
             # Masks hold for the drafts that they were made for.

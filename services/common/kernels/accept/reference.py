@@ -15,6 +15,7 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes, Tree
 from services.common.kernels.nodes import walk as walk_trees
+from services.common.kernels.row_table import RowTable
 
 Mode = Literal["greedy", "full"]
 Array = NDArray[Any]
@@ -30,6 +31,7 @@ def accept(
     mode: Mode = "full",
     best: TileBest | None = None,
     nodes: Nodes | None = None,
+    table: RowTable | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round.
 
@@ -45,10 +47,16 @@ def accept(
         mode: "greedy" when every row is plainly greedy (no temperature, no processor, no mask); "full" is always right.
         best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
         nodes: trees that the rows are; chains without.
+        table: where logits are of the rows of pieces [P, G, V]; drafts behind a sequence's rows are not offered.
     """
+    if table is not None:
+        logits_BWV = logits_BWV.flatten(0, 1)[table.rows_of(drafts_BK.shape[1] + 1)]
     logits, drafts, rows = logits_BWV.numpy(), drafts_BK.numpy(), rows_B.numpy()
     tree = _chains(*drafts.shape) if nodes is None else nodes.host
-    drafts = np.where(tree.depths_BW[:, 1:] <= state.draft_limit_S.numpy()[rows, None], drafts, -1)
+    most_B1 = state.draft_limit_S.numpy()[rows, None]
+    if table is not None:
+        most_B1 = np.minimum(most_B1, table.takes_B.numpy()[:, None] - 1)
+    drafts = np.where(tree.depths_BW[:, 1:] <= most_B1, drafts, -1)
     if mode == "greedy":
         chosen_BW = logits.argmax(-1)
         sane_BW = np.isfinite(np.take_along_axis(logits, chosen_BW[..., None], -1)[..., 0])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.device.staging import upload
+from services.common.kernels.row_table import RowTable
 from services.common.request.sampling import RANGES, SamplingParams
 
 _PARAMETERS = {name: kind for name, kind in get_type_hints(SamplingParams).items() if name in RANGES}
@@ -234,7 +235,8 @@ class RoundResult:
     """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered.
 
     These are views of `packed_N`, so that one transfer reads them. `path_BW` are the rows on the accepted path by
-    depth, and behind its end all rows in order; None for chains, which have no other rows.
+    depth, and behind its end all rows in order; None for chains, which have no other rows. With a `table` rows of the
+    round are those of its pieces.
     """
 
     tokens_BW: Tensor
@@ -244,20 +246,28 @@ class RoundResult:
     end_B: Tensor
     packed_N: Tensor
     path_BW: Tensor | None = None
+    table: RowTable | None = None
 
     @classmethod
     def allocate(
-        cls, bucket: int, width: int, device: torch.device | str = "cpu", trees: bool = False
+        cls,
+        bucket: int,
+        width: int,
+        device: torch.device | str = "cpu",
+        trees: bool = False,
+        table: RowTable | None = None,
     ) -> "RoundResult":
         """Return static buffers for one shape of round, of chains or of trees."""
         packed_N = torch.zeros(bucket * (width + 4), dtype=torch.int64, device=device)
         tokens_BW = packed_N[: bucket * width].view(bucket, width).fill_(-1)
         count_B, accepted_B, drafted_B, end_B = packed_N[bucket * width :].view(4, bucket).unbind()
         path_BW = torch.arange(width, device=device).expand(bucket, -1).clone() if trees else None
-        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW)
+        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW, table)
 
     def by_depth(self, rows_BW: Tensor) -> Tensor:
         """Return what belongs to rows [B, W, ...] in the order of the accepted path."""
+        if self.table is not None:
+            return rows_BW.flatten(0, 1)[self.table.rows_of(self.tokens_BW.shape[1])]
         if self.path_BW is None:
             return rows_BW
         index = self.path_BW.view(*self.path_BW.shape, *[1] * (rows_BW.ndim - 2))
@@ -265,6 +275,8 @@ class RoundResult:
 
     def by_row(self, tokens_BW: Tensor) -> Tensor:
         """Return tokens of the accepted path at their rows; rows on no path have -1."""
+        if self.table is not None:
+            return tokens_BW[self.table.lines_P.long()[:, None], self.table.places_PG]
         if self.path_BW is None:
             return tokens_BW
         return torch.full_like(tokens_BW, -1).scatter_reduce_(1, self.path_BW, tokens_BW, "amax")

@@ -9,6 +9,7 @@ from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import LIFT
 from services.common.kernels.linear import TileBest
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.row_table import RowTable
 
 _LIFT = tl.constexpr(LIFT)
 _PURPOSE = tl.constexpr(PURPOSE_SYNTHETIC)
@@ -21,28 +22,34 @@ def force_acceptance(
     rows_B: Tensor,
     slots: SlotState,
     best: TileBest | None = None,
+    table: RowTable | None = None,
 ) -> None:
     """Raise or lower the scores of every row's drafts in place, and what is the best of their tiles."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     assert drafts_BK.is_contiguous(), "drafts must be contiguous"
-    batch, width, vocab = logits_BWV.shape
+    (batch, drafts), vocab = drafts_BK.shape, logits_BWV.shape[2]
+    kinds = rates_K.numel() // drafts
+    firsts_B, takes_B = (None, None) if table is None else (table.firsts_B, table.takes_B)
     values_RT, lines_RT, tile = best or (None, None, vocab)
     force_kernel[(batch,)](
-        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, values_RT, lines_RT, vocab, tile,
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1, **LAUNCH,
+        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, values_RT, lines_RT, firsts_B, takes_B,
+        vocab, tile, kinds, WIDTH=drafts + 1, WIDTH_PAD=triton.next_power_of_2(drafts + 1), PDL=PDL, num_warps=1,
+        **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def force_kernel(
-    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, values_ptr, lines_ptr, vocab, tile,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
+    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, values_ptr, lines_ptr, firsts_ptr, takes_ptr,
+    vocab, tile, kinds, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Draw a row's number and write the scores of its drafts, and of their tiles of `tile` tokens if there are any."""
     allow_next(PDL)
     await_previous(PDL)
     row, offset = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
-    known = offset < WIDTH - 1
+    known, first = offset < WIDTH - 1, row * WIDTH
+    if firsts_ptr is not None:
+        known, first = known & (offset < tl.load(takes_ptr + row)), tl.load(firsts_ptr + row).to(tl.int64)
     slot = tl.load(rows_ptr + row).to(tl.int64)
     position = tl.load(length_ptr + slot) + 1
     zero = tl.zeros((WIDTH_PAD,), dtype=tl.uint32)
@@ -50,12 +57,13 @@ def force_kernel(
     word, _, _, _ = tl.philox(tl.load(seed_ptr + slot), low, high, zero, zero + _PURPOSE)
     chance = (word >> 8).to(tl.float32) * 5.9604644775390625e-08
     draft = tl.maximum(tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=known, other=0), 0)
-    lift = tl.where(chance < tl.load(rates_ptr + offset, mask=known, other=0.0), _LIFT, -_LIFT)
-    at = (row * WIDTH + offset) * vocab + draft
+    rate = tl.load(rates_ptr + slot % kinds * (WIDTH - 1) + offset, mask=known, other=0.0)
+    lift = tl.where(chance < rate, _LIFT, -_LIFT)
+    at = (first + offset) * vocab + draft
     score = lift.to(logits_ptr.dtype.element_ty)
     tl.store(logits_ptr + at, score, mask=known)
     if values_ptr is not None:
-        place = (row * WIDTH + offset) * tl.cdiv(vocab, tile) + draft // tile
+        place = (first + offset) * tl.cdiv(vocab, tile) + draft // tile
         was_best = tl.load(lines_ptr + place, mask=known, other=-1) == draft
         changes = known & ((lift > 0) | was_best)
         tl.store(values_ptr + place, score.to(tl.float32), mask=changes)

@@ -4,18 +4,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.row_table import RowTable
 from services.common.kernels.span_attention.span import OPEN, Mask, Span, plan_context, plan_span
 
 
 def prepare_span(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int,
-    mask: Mask = OPEN,
+    mask: Mask = OPEN, table: RowTable | None = None,
 ) -> tuple[Tensor, Span]:  # fmt: skip
     """Return the ids [B, W] of anchors and drafts, absent drafts as 0, and the span in which they attend causally.
 
-    They may attend as the mask of a tree says.
+    They may attend as the mask of a tree says. With a `table` ids and span are of its pieces, [P, G].
     """
     ids_BW = torch.cat((anchor_S[rows_B].unsqueeze(1), drafts_BK.clamp_min(0)), 1)
+    if table is not None:
+        seats_P, ids_PG = table.seats_P, ids_BW[table.lines_P.long()[:, None], table.places_PG]
+        ids_PG[:, 0] = torch.where(table.offsets_P == 0, anchor_S[seats_P], ids_PG[:, 0])  # padding has a line's drafts
+        return ids_PG, plan_span(table_SN[seats_P], length_S[seats_P] + table.offsets_P, table.grain, block_size)
     return ids_BW, plan_span(table_SN[rows_B], length_S[rows_B], ids_BW.shape[1], block_size, mask=mask)
 
 

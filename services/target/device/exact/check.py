@@ -175,6 +175,7 @@ def verdict_key(
         "shapes": [
             shapes.widths,
             shapes.trees,
+            *([list(map(repr, shapes.ragged))] if shapes.ragged else []),
             shapes.buckets,
             sorted(shapes.shorts),
             shapes.every_pack,

@@ -63,6 +63,8 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._steps.round.set_rows(())
+        for width in self._pool.settings.ragged:
+            self._steps.seat(width, ())
         for tensor, before in zip(self._small, self._before, strict=True):
             tensor.copy_(before)
         for kv in self._caches:
@@ -173,6 +175,9 @@ class Scratch:
     def _scores(self, shape: Shape, slots: Sequence[int]) -> Tensor:
         """Run a round that is seated, or its rows beside an empty pack; return scores [sequences, span, V]."""
         if not shape.packs:
+            table = self._steps.verify(shape.bucket, shape.width, "greedy", shape.kind).table
+            if table is not None:
+                table.set(slots, [shape.width] * len(slots))
             return self._steps.run_verify(shape.bucket, shape.width, "greedy", shape.kind).logits_BWV
         self._steps.run_prefill(Pack(shape.pack, []), len(slots))
         self._steps.pack.set_first(slots)

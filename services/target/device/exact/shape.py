@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.target.device.shapes import SHORT_TREES, SHORT_VERIFY, TREES, VERIFY, PackShape, RunnerSettings
+from services.target.device.shapes import (
+    RAGGED,
+    SHORT_RAGGED,
+    SHORT_TREES,
+    SHORT_VERIFY,
+    TREES,
+    VERIFY,
+    PackShape,
+    RunnerSettings,
+)
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
@@ -16,7 +25,7 @@ PREFILL = "prefill"
 class Shape:
     """One captured forward: a verify of `bucket` sequences by `width` rows, short or not, or a pack of segments.
 
-    Rows of a verify are chains or nodes of trees.
+    Rows of a verify are chains or nodes of trees, or `bucket` pieces of `width` rows that any sequences have.
     A mixed pack has one row of each of `beside` sequences behind its segments.
     """
 
@@ -52,8 +61,16 @@ class Shape:
 
     @property
     def sequences(self) -> int:
-        """Sequences that it computes `span` rows of, each as a round does; a pack has none but those beside it."""
-        return self.beside if self.packs else self.bucket
+        """Sequences that it computes `span` rows of, each as a round does; a pack has none but those beside it.
+
+        One has a piece, and the other pieces are padding: there may be more pieces than sequences.
+        """
+        return self.beside if self.packs else 1 if self.pieces else self.bucket
+
+    @property
+    def pieces(self) -> bool:
+        """Whether its rows are those of pieces."""
+        return self.kind in (RAGGED, SHORT_RAGGED)
 
     @property
     def span(self) -> int:
@@ -81,7 +98,7 @@ def prefill(segments: int, width: int, beside: int = 0) -> Shape:
 
 def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     """Yield all shapes that a target captures."""
-    yield from (Shape(*round_) for round_ in settings.rounds)
+    yield from (Shape(*round_) for round_ in (*settings.rounds, *settings.ragged_rounds))
     yield from (prefill(*pack) for pack in settings.every_pack)
 
 

@@ -8,7 +8,7 @@ counted, nor is the mismatch of a request's last round, whose end may have cut i
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from services.target.core.width import Width
+from services.target.core.width import Ragged, Width, evenly
 
 _REFRESHED_AT_ONCE = 32
 _NO_END = 1 << 40
@@ -54,12 +54,16 @@ class Chances:
 class Row:
     """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width.
 
-    `nodes` are the chances of a tree's rows, once a round of trees has shown them.
+    `nodes` are the chances of a tree's rows, once a round of trees has shown them. `gathered` are tokens by rows,
+    each `worth` so much.
     """
 
-    __slots__ = ("cap", "chances", "expected", "left", "nodes", "rounds")
+    __slots__ = ("cap", "chances", "expected", "gathered", "left", "nodes", "rounds", "uid", "worth")
 
-    def __init__(self, longest: int, cap: int, left: int, widths: int) -> None:
+    def __init__(self, uid: int, longest: int, cap: int, left: int, widths: int) -> None:
+        self.uid = uid
+        self.gathered: list[float] = []
+        self.worth = 1.0
         self.chances = Chances(longest)
         self.nodes: Chances | None = None
         self.cap = cap
@@ -85,7 +89,7 @@ class Acceptance:
         A row commits no more than what is left, so the last rounds of a load promise less the wider they are.
         """
         most = self._longest if cap is None else min(cap, self._longest)
-        row = Row(self._longest, most, _NO_END if left is None else left, len(self._widths))
+        row = Row(uid, self._longest, most, _NO_END if left is None else left, len(self._widths))
         self._rows[uid] = row
         self._refresh(row)
 
@@ -117,6 +121,14 @@ class Acceptance:
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
         if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
             self._refresh(row)
+
+    def tokens(self, share: float) -> list[float]:
+        """Tokens that a round should commit, by width, which has such a share of the requests."""
+        return [share * total for total in self._sums]
+
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """Rows of each of these requests in a round of so many together."""
+        return evenly(width, len(uids))
 
     def expected(self) -> list[float]:
         """Tokens that all decoding requests together should commit in one round, by width."""

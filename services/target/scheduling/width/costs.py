@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import median
 
-from services.target.core.width import Tree, Width
+from services.target.core.width import Tree, Width, order_of
 
 _LEVEL_RATE = 0.1
 _CELL_RATE = 0.1
@@ -44,8 +44,7 @@ class CostTable:
             raise ValueError(f"no cost was measured for (bucket, width) {missing[0]}")
         self._base: dict[Cell, float] = {}
         self._per_token: dict[Width, float] = {}
-        trees = [width for width in widths if isinstance(width, Tree)]
-        for alike in ([width for width in widths if not isinstance(width, Tree)], trees):
+        for alike in kinds_of(widths):
             self._base |= _smooth(alike, buckets, micros)
             slopes = _rising([(per_token or {}).get(width, 0.0) for width in alike])
             self._per_token |= dict(zip(alike, slopes, strict=True))
@@ -123,6 +122,11 @@ class CostTable:
         trees = isinstance(width, Tree)
         known = (self._drafts.get((bucket, trees)), self._latest.get(trees), self._drafts.get((bucket, False)))
         return 0.0 if width == 1 else next((draft for draft in known if draft is not None), 0.0)
+
+
+def kinds_of(widths: Sequence[Width]) -> tuple[list[Width], ...]:
+    """Return chains, trees, and chains of any lengths."""
+    return tuple([width for width in widths if order_of(width)[1] == kind] for kind in range(3))
 
 
 def _smooth(widths: Sequence[Width], buckets: Sequence[int], micros: Mapping[Cell, float]) -> dict[Cell, float]:

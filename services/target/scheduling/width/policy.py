@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from services.target.core.width import Width
+from services.target.core.width import Ragged, Width, evenly
 
 KEPT = 32
 """Plain rounds of a bucket whose mean counts."""
@@ -77,6 +77,9 @@ class WidthPolicy(Protocol):
     def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """Width of the next round, in which `rows` requests decode."""
 
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """Rows of each of these requests in a round of so many together."""
+
     def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
@@ -131,6 +134,10 @@ class FixedWidth:
         self._rounds[bucket] += 1
         sample = self._sampled and self._rounds[bucket] % self._sampled in _SAMPLE
         return 1 if sample else self._width
+
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """As many for all."""
+        return evenly(width, len(uids))
 
     def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns what plain rounds take."""

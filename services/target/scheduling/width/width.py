@@ -1,10 +1,11 @@
 """Chooses the `Plan.width` of a round: the one with most expected tokens per second, plain among them."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.target.core.width import Tree, Width, order_of
+from services.target.core.width import Ragged, Tree, Width, order_of
+from services.target.scheduling.width.ability import Abilities
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
@@ -33,7 +34,9 @@ class AdaptiveSettings:
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
 
     Rows are left out of a round for a gain of the share `left_out`. A step to a wider width must gain the share `wider`
-    for each 64 rows: while requests end, wide rounds of many rows waste more.
+    for each 64 rows: while requests end, wide rounds of many rows waste more. Chains of any lengths must gain the share
+    `ragged`: rows that go to the requests of which most is thought go to luck as well. They need `ragged_rows`
+    requests: of fewer chance decides.
     """
 
     hysteresis: float = 0.03
@@ -52,6 +55,8 @@ class AdaptiveSettings:
     unsettled: int = 96
     left_out: float = 0.02
     wider: float = 0.008
+    ragged: float = 0.015
+    ragged_rows: int = 16
 
 
 class AdaptiveWidth:
@@ -70,8 +75,7 @@ class AdaptiveWidth:
         self.costs = costs
         self.acceptance = acceptance
         self._settings = settings or AdaptiveSettings()
-        counts = sorted(set(map(int, widths)))
-        self._steps = [counts.index(int(width)) for width in widths]
+        self._counts = sorted(set(map(int, widths)))
         self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row, self._context = 0, 0, 0
@@ -95,9 +99,13 @@ class AdaptiveWidth:
 
     def rates(self, bucket: int, context: float = 0.0) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds, with such contexts."""
-        expected, share = self.acceptance.expected(), min(1.0, bucket / max(1, self.acceptance.rows))
+        expected = self.acceptance.tokens(min(1.0, bucket / max(1, self.acceptance.rows)))
         costs = (self.costs.cost(bucket, width, context) for width in self.widths)
-        return [share * tokens / cost for tokens, cost in zip(expected, costs, strict=True)]
+        return [tokens / cost for tokens, cost in zip(expected, costs, strict=True)]
+
+    def takes(self, width: Ragged, uids: Sequence[int]) -> tuple[int, ...]:
+        """Rows of each of these requests: those that should bring most."""
+        return self.acceptance.takes(width, uids)
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All rows, or as many as fill the next smaller bucket, if they bring more tokens a second without the others.
@@ -169,12 +177,21 @@ class AdaptiveWidth:
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width less what wider ones must gain, 0 of those that no row can use."""
         step, rates = self._settings.wider * bucket / 64, self._useful_rates(bucket, self._context)
-        return [rate * (1.0 - step * wider) for wider, rate in zip(self._steps, rates, strict=True)]
+        every = zip(self.widths, rates, strict=True)
+        ragged = self._settings.ragged
+        return [
+            rate * (1.0 - step * self._wider(width, bucket) - ragged * isinstance(width, Ragged))
+            for width, rate in every
+        ]
+
+    def _wider(self, width: Width, bucket: int) -> int:
+        """How many narrower widths there are; of chains of any lengths by what each has on average."""
+        rows = width.rows / bucket if isinstance(width, Ragged) else int(width)
+        return max(0, bisect_right(self._counts, rows) - 1)
 
     def _useful_rates(self, bucket: int, context: float) -> list[float]:
-        return [
-            rate if useful else 0.0 for rate, useful in zip(self.rates(bucket, context), self._useful(), strict=True)
-        ]
+        every = zip(self.rates(bucket, context), self._useful(bucket), strict=True)
+        return [rate if useful else 0.0 for rate, useful in every]
 
     def _state(self, bucket: int, rates: Sequence[float]) -> BucketChoice:
         best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
@@ -208,14 +225,25 @@ class AdaptiveWidth:
         self._bucket = bucket
         return self._in_a_row > self._settings.settled
 
-    def _useful(self) -> list[bool]:
-        """Which some row can use: chains and trees up to the widest that lets one draft more than those before."""
+    def _useful(self, bucket: int) -> list[bool]:
+        """Which some row can use: chains and trees up to the widest that lets one draft more than those before.
+
+        Chains of any lengths are of use to so many rows as are neither too many nor too few for them.
+        """
+        rows = min(bucket, self.acceptance.rows)
         expected, most, widest = self.acceptance.expected(), [0.0, 0.0], [0, 0]
         kinds = [isinstance(width, Tree) for width in self.widths]
         for index, kind in enumerate(kinds):
+            if isinstance(self.widths[index], Ragged):
+                continue
             if expected[index] > max(most[kind], kind * expected[0]) * (1.0 + 1e-9):
                 most[kind], widest[kind] = expected[index], index
-        return [index <= widest[kind] for index, kind in enumerate(kinds)]
+        return [
+            rows >= self._settings.ragged_rows and width.fits(rows)
+            if isinstance(width, Ragged)
+            else index <= widest[kind]
+            for index, (width, kind) in enumerate(zip(self.widths, kinds, strict=True))
+        ]
 
     def _trial(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         """A promising width with fewer than FIRST_ROUNDS served rounds in this bucket, or plain with none, if paid.
@@ -313,6 +341,6 @@ def adaptive_policy(
     per_token: Mapping[Width, float] | None = None,
 ) -> AdaptiveWidth:
     """An adaptive policy from the costs measured at warm-up, of rounds of chains and of trees."""
-    trees = any(isinstance(width, Tree) for width in widths)
-    acceptance = NodeAcceptance(widths) if trees else Acceptance(widths)
+    kind = max(order_of(width)[1] for width in widths)
+    acceptance = (Acceptance, NodeAcceptance, Abilities)[kind](widths)
     return AdaptiveWidth(widths, CostTable(widths, buckets, micros, per_token), acceptance)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 
-from services.target.core.width import Tree
+from services.target.core.width import Ragged, Tree
 from services.target.device.shapes import buckets_of
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
@@ -57,9 +57,22 @@ def round_micros(widths: Sequence[int]) -> dict[tuple[int, int], float]:
     }
 
 
-def _between(place: int, known: Mapping[int, float]) -> float:
+def ragged_micros(every: Sequence[Ragged], micros: Micros, dearer: float = 1.0) -> dict[tuple[int, int], float]:
+    """Microseconds of rounds of chains of any lengths: those of a chain of as many rows on average, times a factor."""
+    return {
+        (bucket, width): dearer * _between(max(1.0, min(16.0, width.rows / bucket)), _of_bucket(micros, bucket))
+        for bucket in BUCKETS
+        for width in every
+    }
+
+
+def _of_bucket(micros: Micros, bucket: int) -> dict[int, float]:
+    return {width: took for (own, width), took in micros.items() if own == bucket and not isinstance(width, Ragged)}
+
+
+def _between(place: float, known: Mapping[int, float]) -> float:
     if place in known:
-        return known[place]
+        return known[int(place)]
     low, high = next((low, high) for low, high in pairwise(sorted(known)) if low < place < high)
     return known[low] + (known[high] - known[low]) * (place - low) / (high - low)
 
@@ -78,6 +91,7 @@ class _Round:
     rows: tuple[int, ...]
     bucket: int
     width: int
+    takes: tuple[int, ...]
     micros: float
     with_prompts: bool
     context: int
@@ -129,27 +143,31 @@ class Drafter:
 
 
 class Served:
-    """One policy that serves loads one after another; whether drafts match depends on the token's place alone."""
+    """One policy that serves loads one after another; whether drafts match depends on the token's place alone.
+
+    Requests have the `drafters` in turn.
+    """
 
     def __init__(
         self,
         policy: WidthPolicy,
         micros: Micros,
-        drafter: Drafter,
+        drafter: Drafter | Sequence[Drafter],
         seed: int,
         heat: Heat | None = None,
         context_micros: float = 0.0,
     ) -> None:
         self._context_micros = context_micros
-        self._policy, self._micros, self._drafter, self._seed = policy, micros, drafter, seed
+        self._policy, self._micros, self._seed = policy, micros, seed
+        self._drafters = [drafter] if isinstance(drafter, Drafter) else [*drafter]
         self._heat, self._slower = heat or {}, 0.0
         self._noise = random.Random(seed)
         self._requests = self._tokens = self._prompt = 0
         self._left: dict[int, int] = {}
         self._draws: dict[int, list[int]] = {}
 
-    def load(self, requests: int, tokens: int, prompt: int = PROMPT) -> float:
-        """Microseconds of the rounds of a load; the prompts' own time is not among them."""
+    def load(self, requests: int, tokens: int, prompt: int = PROMPT, at_once: int | None = None) -> float:
+        """Microseconds of the rounds of a load, of which so many may run; the prompts' own time is not among them."""
         self._tokens, self._prompt = tokens, prompt
         first = self._requests
         self._requests += requests
@@ -160,11 +178,13 @@ class Served:
         waiting, total = list(self._draws), 0.0
         in_flight: _Round | None = None
         while waiting or self._left or in_flight:
-            for uid in waiting[:_RAMP]:
+            room = _RAMP if at_once is None else min(_RAMP, at_once - len(self._left))
+            joined = waiting[:room]
+            for uid in joined:
                 self._left[uid] = tokens - 1
                 self._policy.join(uid, None, tokens - 1)
-            del waiting[:_RAMP]
-            planned = self._plan(bool(waiting)) if self._left else None
+            del waiting[:room]
+            planned = self._plan(bool(waiting if at_once is None else joined)) if self._left else None
             total += planned.micros if planned else 0.0
             if in_flight:
                 self._land(in_flight, tokens)
@@ -180,20 +200,25 @@ class Served:
         grown = self._context_micros * (context - _MEASURED_AT * len(rows))
         micros = (self._micros[bucket, width] + grown) * (1.0 + self._slower)
         micros *= self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
-        return _Round(rows, bucket, width, micros, with_prompts, context)
+        takes = (width,) * len(rows)
+        if isinstance(width, Ragged):
+            takes = self._policy.takes(width, rows)
+            assert sum(takes) <= width.rows and min(takes) >= width.grain, "whole pieces that fit"
+        return _Round(rows, bucket, width, takes, micros, with_prompts, context)
 
     def _land(self, landed: _Round, tokens: int) -> None:
         committed = 0
-        for uid in landed.rows:
+        for uid, take in zip(landed.rows, landed.takes, strict=True):
             if uid not in self._left:
                 continue
             place = tokens - self._left[uid]
-            path, trunk = self._drafter.accepted(self._draws[uid][place:], landed.width)
+            drafter = self._drafters[uid % len(self._drafters)]
+            path, trunk = drafter.accepted(self._draws[uid][place:], take)
             accepted = min(len(path), self._left[uid] - 1)
             self._left[uid] -= accepted + 1
             committed += accepted + 1
             ended = self._left[uid] == 0
-            self._policy.observe(uid, landed.width - 1, accepted, ended, path[:accepted] if trunk else (), trunk)
+            self._policy.observe(uid, take - 1, accepted, ended, path[:accepted] if trunk else (), trunk)
             if ended:
                 self._policy.leave(uid)
                 del self._left[uid]
