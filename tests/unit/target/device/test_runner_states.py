@@ -4,7 +4,7 @@ import pytest
 from torch import Tensor
 
 from services.common.model import Target
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import Blocks, SequenceStates
 from services.common.pair import attach
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial
@@ -34,7 +34,7 @@ def test_states_follow_the_length_of_every_slot(monkeypatch: pytest.MonkeyPatch)
         Target,
         "new_states",
         lambda model, blocks, size, *by_slot: Lengths(
-            model.spec, blocks, size, model.dtype, model.device, *by_slot[:-1]
+            model.spec, Blocks(blocks, size), model.dtype, model.device, *by_slot[:3]
         ),
     )
     pair = made_up_pair()
