@@ -10,6 +10,10 @@ from services.common.request.errors import Code, Reason
 from services.gateway.http.schema.errors import RefusedError
 from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, EVENTS, HEADER_BYTES, HEADERS
 
+VERSIONS = (b"1.1", b"1.0")
+ONCE = (b"authorization", b"x-api-key", b"content-type", b"content-encoding", b"idempotency-key")
+"""Headers that decide who calls and what a body is: of two, one reader may take the first and another the last."""
+ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
 FRAMING = frozenset({b"connection", b"content-length", b"transfer-encoding"})
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -92,8 +96,11 @@ class Wire(h11.Connection):
                 self.without_body = event.method == b"HEAD"
                 self._check_framing(event)
                 self._chunks = self._body_bytes = 0
+                event = in_origin_form(event)
             elif isinstance(event, h11.Data):
                 self._count(event)
+            elif isinstance(event, h11.EndOfMessage) and len(event.headers) > HEADERS:
+                self._refuse(f"the body is followed by more than {HEADERS} headers", 431)
         except h11.RemoteProtocolError as error:
             self.fault = self.fault or _refusal(error.error_status_hint, str(error))
             raise
@@ -118,6 +125,11 @@ class Wire(h11.Connection):
         names = [name for name, _ in request.headers]
         if b"transfer-encoding" in names and (b"content-length" in names or request.http_version != b"1.1"):
             self._refuse("Transfer-Encoding stands beside Content-Length, or in a request that is not HTTP/1.1")
+        if request.http_version not in VERSIONS:
+            self._refuse("only HTTP/1.1 and 1.0 are spoken here")
+        for name in ONCE:
+            if names.count(name) > 1:
+                self._refuse(f"the header {name.decode()} comes twice")
 
     def _count(self, data: h11.Data) -> None:
         self._chunks += data.chunk_start
@@ -128,6 +140,17 @@ class Wire(h11.Connection):
     def _refuse(self, text: str, status: int = 400) -> None:
         self.fault = _refusal(status, text)
         raise h11.RemoteProtocolError(text)
+
+
+def in_origin_form(request: h11.Request) -> h11.Request:
+    """The request with its path alone for a target; a name before it, as is written to a proxy, is its host."""
+    absolute = ABSOLUTE.match(request.target)
+    if absolute is None:
+        return request
+    rest = request.target[absolute.end() :].partition(b"#")[0]
+    headers = [(b"host", absolute[1]), *((name, value) for name, value in request.headers if name != b"host")]
+    target = rest if rest.startswith(b"/") else b"/" + rest
+    return h11.Request(method=request.method, target=target, headers=headers, http_version=request.http_version)
 
 
 def _refusal(status: int, text: str) -> RefusedError:

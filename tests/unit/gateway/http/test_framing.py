@@ -8,7 +8,7 @@ import pytest
 from services.gateway.http.schema.errors import RefusedError
 from services.gateway.http.server.hosts import Hosts
 from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
-from services.gateway.http.server.wire import Wire
+from services.gateway.http.server.wire import ONCE, Wire
 
 LINE = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -48,6 +48,8 @@ def fed(data: bytes, step: int = 1 << 18) -> tuple[int, RefusedError | None]:
         (LINE + b"Host: other\r\n\r\n", 400),
         (b"POST / HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nX: a\r\n\r\n", 400),
+        *((b"GET / HTTP/%b\r\nHost: localhost\r\n\r\n" % version, 400) for version in (b"0.9", b"1.2", b"2.0", b"9.9")),
+        *((LINE + name + b": a\r\nX: y\r\n" + name + b": b\r\n\r\n", 400) for name in ONCE),
         (LINE + b"a:\r\n" * (HEADERS + 1) + b"\r\n", 431),
         (LINE + b"a: " + b"b" * HEADER_BYTES + b"\r\n\r\n", 431),
         (LINE + b"a: " + b"b" * HEADER_BYTES, 431),
@@ -64,6 +66,37 @@ def test_a_head_within_the_bounds_is_taken_however_it_is_cut() -> None:
     head = LINE + b"a: b\r\n" * (HEADERS - 2) + b"Content-Length: 5\r\n\r\nhello"
     for step in (1, 2, 3, 1000):
         assert fed(head, step)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "path"),
+    [
+        (b"/v1/models?a=b", b"localhost", b"/v1/models?a=b"),
+        (b"http://other:80/v1/models?a=http://b", b"other:80", b"/v1/models?a=http://b"),
+        (b"HTTPS://[::1]:8000/v1/models#part", b"[::1]:8000", b"/v1/models"),
+        (b"http://other", b"other", b"/"),
+        (b"http://other?a", b"other", b"/?a"),
+        (b"http://", b"", b"/"),
+        (b"*", b"localhost", b"*"),
+        (b"//other/v1/models", b"localhost", b"//other/v1/models"),
+    ],
+)
+def test_a_whole_address_as_target_is_its_path_at_its_host(target: bytes, host: bytes, path: bytes) -> None:
+    """What is checked against DNS rebinding is the name that was asked for, whatever Host says beside it."""
+    wire = Wire()
+    wire.receive_data(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n")
+    request = wire.next_event()
+    assert (request.target, dict(request.headers)[b"host"]) == (path, host)
+    assert dict(request.headers)[b"x"] == b"y"
+    assert isinstance(wire.next_event(), h11.EndOfMessage)
+
+
+def test_headers_behind_a_body_are_as_few_as_those_before_it() -> None:
+    chunked = LINE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
+    assert fed(chunked + b"a: b\r\n" * HEADERS + b"\r\n")[1] is None
+    for many in (HEADERS + 1, 10_000):
+        fault = fed(chunked + b"a: b\r\n" * many + b"\r\n")[1]
+        assert fault is not None and fault.status == 431
 
 
 @pytest.mark.parametrize("step", [5, 1 << 18])
