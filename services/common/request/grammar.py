@@ -20,7 +20,7 @@ from services.common.request.constraint import Constraint, Form, Rule
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.masking_tokenizer import masking_tokenizer
-from services.common.request.schema_check import culprit, parsed
+from services.common.request.schema_check import check_texts, culprit, parsed
 from services.common.request.validation import check_count
 
 if TYPE_CHECKING:  # a name of its stub alone
@@ -32,8 +32,8 @@ ESCAPES = 'nrbtf\\"'
 """Of texts where objects may have names beside those that are stated: the library tells such names apart as they are
 written, so that with escapes by number \\u0061 would be another name than a, and take any value.
 """
-KEPT = 128
-"""Grammars that stay compiled."""
+KEPT, KEPT_CHARACTERS = 128, 96 * 1024
+"""Grammars that stay compiled, and what they have together as they are written; a character takes 600 bytes at most."""
 _CHARACTERS = 300
 """Of what the library says."""
 
@@ -102,6 +102,8 @@ class Grammars:
             return self._schema_rule(constraint)
         for part in constraint.parts:
             self._schema_rule(part)
+        texts = json.loads(constraint.text) if constraint.form is Form.CHOICE else [constraint.text]
+        check_texts([] if constraint.form is Form.GRAMMAR else texts, constraint.field)
         rule = Rule(_source(constraint))
         self.grammar(rule, constraint.field)
         return rule
@@ -131,9 +133,11 @@ class Grammars:
         return matcher
 
     def _keep(self, source: str, matcher: LLMatcher) -> None:
+        if len(source) > KEPT_CHARACTERS:
+            return
         with self._lock:
             self._kept[source] = matcher
-            if len(self._kept) > KEPT:
+            while len(self._kept) > KEPT or sum(map(len, self._kept)) > KEPT_CHARACTERS:
                 self._kept.popitem(last=False)
 
 

@@ -1,7 +1,7 @@
 """Bounds of a JSON Schema that a client sends, and where in it a fault lies."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -13,9 +13,14 @@ MOST_PROPERTIES = 1000
 """Of one object: the time that a grammar of optional properties takes grows with their square."""
 MOST_MULTIPLE = 10_000
 """Steps of the largest `multipleOf`: an automaton has a state for each remainder."""
+LONG_TEXT, LONG_TEXTS = 256, 8192
+"""Bytes of a text that is long, and of all such texts that an answer is to hold: behind each of their characters an
+automaton has a state as large as what is left of them.
+"""
 MOST_LOOKS = 100
 """Parts of a schema that are compiled to find a fault."""
 
+_LITERAL = ("enum", "const", "pattern")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SINGLE = ("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames")
@@ -29,7 +34,9 @@ def parsed(text: str, field: str) -> Any:
     """
     try:
         schema = json.loads(text)
-        json.dumps(schema, allow_nan=False).encode()
+        json.dumps(schema, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise invalid_field(field, "holds half a character") from None
     except (ValueError, RecursionError):
         raise invalid_field(field, "is not JSON, or is nested too deeply") from None
     if not isinstance(schema, dict | bool):
@@ -37,7 +44,34 @@ def parsed(text: str, field: str) -> Any:
     for pointer, part, depth in _values(schema):
         if (fault := _fault(part, depth)) is not None:
             raise invalid_field(f"{field}#{pointer}", fault)
+    check_texts(stated_texts(schema), field)
     return schema
+
+
+def check_texts(texts: Iterable[str], field: str) -> None:
+    """Bounds the long ones among texts that an answer is to hold, all of them together.
+
+    Raises:
+        PacelineError: INVALID_FIELD, they are too long.
+    """
+    sizes = (len(text.encode(errors="surrogatepass")) for text in texts)
+    if (found := sum(size for size in sizes if size > LONG_TEXT)) > LONG_TEXTS:
+        told = f"states {found} bytes of texts that are longer than {LONG_TEXT}"
+        raise invalid_field(field, f"{told}, at most {LONG_TEXTS} are allowed")
+
+
+def stated_texts(schema: Any) -> Iterator[str]:
+    """Names, patterns, and texts in `enum` and `const`; no annotations."""
+    left: list[tuple[Any, bool]] = [(schema, False)]
+    while left:
+        part, literal = left.pop()
+        if isinstance(part, str) and literal:
+            yield part
+        elif isinstance(part, list):
+            left += [(one, literal) for one in part]
+        elif isinstance(part, dict):
+            yield from part
+            left += [(value, literal or name in _LITERAL) for name, value in part.items()]
 
 
 def culprit(schema: Any, fault: Callable[[Any], str]) -> tuple[str, str]:
