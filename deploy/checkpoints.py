@@ -1,5 +1,6 @@
 """Looks at the checkpoints of a stack before anything starts, and finds the folders that all processes get."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -42,6 +43,8 @@ def resolved(
         if found.fatal:
             raise StackError(found.line)
         tell(found.line)
+    if told := crowded(cluster):
+        tell(told)
     for source in asked.sources:
         if source.remote:
             tell(f"{source.name} has {gb(fetched_bytes(source))}; what of them is not in the cache is fetched now")
@@ -52,6 +55,16 @@ def resolved(
         for found in problems(folders, () if asked.weightless else (tensors,)):
             raise StackError(found.line)
     return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
+
+
+def crowded(cluster: ClusterSettings) -> str:
+    """A line about threads that would take turns on the cores of this machine; empty where pairs run elsewhere."""
+    cores = len(os.sched_getaffinity(0))
+    for flag, its in {"target": cluster.target_settings, "drafter": cluster.drafter_settings}.items():
+        if not cluster.ray_address and (threads := int(its.get("threads", 0))) > cores:
+            crowd = f"{threads} threads take turns on the {cores} cores of this machine"
+            return f"--{flag}.threads: {crowd}: give {cores} at most"
+    return ""
 
 
 def fetched_bytes(source: Source) -> int:

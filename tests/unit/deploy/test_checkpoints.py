@@ -100,3 +100,16 @@ def test_the_models_own_head_is_found_by_its_name(tmp_path: Path, model: Path, m
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     on_gpu = ClusterSettings(model=str(pair.target), drafter="mtp", device="cuda")
     assert checkpoints.resolved(asked, on_gpu).drafter == "mtp"
+
+
+def test_threads_that_take_turns_are_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    asked, told = StackSettings(model=str(model), proposer="none"), list[str]()
+    for threads in (2, 1000):
+        cluster = ClusterSettings(model=str(model), proposer="none", target_settings={"threads": threads})
+        checkpoints.resolved(asked, cluster, told.append)
+    assert [line for line in told if "threads" in line] == [
+        "--target.threads: 1000 threads take turns on the 2 cores of this machine: give 2 at most"
+    ]
+    elsewhere = ClusterSettings(model="m", proposer="none", ray_address="h:1", target_settings={"threads": 1000})
+    assert checkpoints.crowded(elsewhere) == ""
