@@ -77,12 +77,12 @@ class MessageIn(Sent):
 
 
 class ToolIn(Sent):
-    """A tool."""
+    """A tool; of one that Anthropic's servers run, its type is what is told to be refused."""
 
+    type: Literal["custom"] | None = None
     name: str
     description: str | None = None
     input_schema: dict[str, Any]
-    type: Literal["custom"] | None = None
     strict: bool | None = None
     cache_control: Ignored = None
     eager_input_streaming: Ignored = None
@@ -217,5 +217,7 @@ def _tool(tool: ToolIn) -> dict[str, Any]:
 
 def _choice(choice: ChoiceIn) -> Any:
     if choice.type == "tool":
-        return {"type": "function", "function": {"name": choice.name or ""}}
+        if not choice.name:
+            raise invalid_field("tool_choice.name", "is needed with type tool")
+        return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.type == "any" else choice.type
