@@ -59,10 +59,12 @@ class Wire(h11.Connection):
 
     def _begun(self, response: h11.Response) -> bytes:
         """The head; h11 writes those lines that say where the answer ends, for it reads all others three times."""
-        framing = [one for one in response.headers if one[0] in FRAMING]
-        bare = h11.Response(status_code=response.status_code, headers=framing, reason=response.reason)
+        lines: dict[bool, list[tuple[bytes, bytes]]] = {True: [], False: []}
+        for name, value in response.headers.raw_items():
+            lines[name.lower() in FRAMING].append((name, value))
+        bare = h11.Response(status_code=response.status_code, headers=lines[True], reason=response.reason)
         status, _, rest = (super().send(bare) or b"").partition(b"\r\n")
-        others = (b"%b: %b\r\n" % one for one in response.headers if one[0] not in FRAMING)
+        others = (b"%b: %b\r\n" % line for line in lines[False])
         return b"%b\r\n%b%b" % (status, b"".join(others), rest)
 
     def _piece(self, event: Any) -> bytes | None:
