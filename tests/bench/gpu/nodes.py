@@ -139,7 +139,7 @@ def _pair(name: str, prompts: int) -> Pair:
 
 def _started(folder: Path, pair: Pair, flags: Sequence[str], asked: argparse.Namespace) -> PairProcesses:
     folder.mkdir(mode=0o700)
-    device = ["--device", asked.device]
+    device = ["--device", asked.device, "--dtype", "bfloat16" if asked.device == "cuda" else "float32"]
     target = [*device, *flags, "--slots", str(max(asked.streams))]
     drafter = list(device)
     if asked.device == "cuda":
