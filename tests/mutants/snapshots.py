@@ -41,8 +41,8 @@ SNAPSHOTS = (
     Mutant(
         "hit-longer-than-its-state",
         CACHE,
-        "self.snapshots.find(names[len(found) - 1]) is None",
-        "self.snapshots.find(names[0]) is None",
+        "self.snapshots.find(names[len(found) - 1]) is not None",
+        "self.snapshots.find(names[0]) is not None",
         "tests/unit/target/cache/test_prefix_cache.py::test_a_hit_of_a_recurrent_model_ends_where_a_snapshot_is",
     ),
     Mutant(

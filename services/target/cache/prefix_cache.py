@@ -75,11 +75,15 @@ class PrefixCache:
                 break
             found.append(block)
         known = len(found)
-        while found and self.snapshots is not None and self.snapshots.find(names[len(found) - 1]) is None:
+        while found and not self._resumes(names, found):
             found.pop()
+        return Hit(found, known)
+
+    def _resumes(self, names: Sequence[bytes], found: list[int]) -> bool:
+        """Whether there is a state to go on from behind so many blocks, or behind fewer, to which `found` is cut."""
         if self._pool.windows is not None:
             del found[self._pool.windows.reached(found) :]
-        return Hit(found, known)
+        return not found or self.snapshots is None or self.snapshots.find(names[len(found) - 1]) is not None
 
     def knows(self, name: bytes) -> bool:
         """Whether there is a block of that name."""

@@ -279,10 +279,14 @@ class Scheduler:
         windows = self._pool.windows
         if windows is None:
             return ()
-        for chunk in chunks:
-            request = self._roster.on(chunk.slot)
+        pieces: dict[int, tuple[int, int]] = {}
+        for chunk in chunks:  # of one slot there may be two
+            start, _ = pieces.get(chunk.slot, (chunk.start, 0))
+            pieces[chunk.slot] = start, chunk.start + len(chunk.token_ids)
+        for slot, (start, end) in pieces.items():
+            request = self._roster.on(slot)
             assert request is not None, "a chunk belongs to a request"
-            windows.see(request, chunk.start, chunk.start + len(chunk.token_ids))
+            windows.see(request, start, end)
         for slot in rows:
             request = self._roster.on(slot)
             assert request is not None, "a row belongs to a request"
