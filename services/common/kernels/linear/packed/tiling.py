@@ -140,5 +140,8 @@ def _staged(cut: PackedTiling, depth: int) -> PackedTiling | None:
 _KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
 _FEW_LINES = 48
 """Of a CTA whose warps have eight each: fewer warps would wait for their own sums."""
-_TOGETHER = ((64, 4), (32, 2), (0, 1))
-"""Rows from which on so many CTAs load them for one another: each of them would take in all rows."""
+_TOGETHER = ((32, 2), (0, 1))
+"""Rows from which on so many CTAs load them for one another: each of them would take in all rows.
+
+By fours 64 and 128 rows took twice as long, as if not all clusters fitted at once.
+"""
