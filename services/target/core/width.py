@@ -64,11 +64,6 @@ class Ragged(int):
         return f"Ragged({int(self)}, {self.rows}, {self.grain})"
 
 
-def as_ragged(width: Width) -> Ragged | None:
-    """Return a width of chains of any lengths, and None for any other."""
-    return width if isinstance(width, Ragged) else None
-
-
 def order_of(width: Width) -> tuple[int, int, int, int]:
     """Places widths by their rows, chains before trees of as many, and both before chains of any lengths."""
     if isinstance(width, Ragged):

@@ -11,7 +11,7 @@ from services.common.kernels.ahead import briefly, compile_steps
 from services.common.kernels.row_table import RowTable
 from services.common.pair.flag_wait import FlagWait
 from services.common.serving.progress import STEPS, Progress
-from services.target.core.width import Ragged, Width, evenly, order_of
+from services.target.core.width import Ragged, Tree, Width, evenly
 from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
@@ -30,7 +30,7 @@ from services.target.device.state import Rows
 from services.target.device.verify import Form, Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
-_KINDS = (VERIFY, SHORT_VERIFY), (TREES, SHORT_TREES), (RAGGED, SHORT_RAGGED)
+_KINDS = {int: (VERIFY, SHORT_VERIFY), Tree: (TREES, SHORT_TREES), Ragged: (RAGGED, SHORT_RAGGED)}
 SHORT_POSITIONS, SOME_SHORT_POSITIONS, SOME = 1024, 1280, 8
 """Positions up to which short rounds take less time, measured on an H200: of few sequences, of more; what more is."""
 
@@ -153,7 +153,7 @@ def kind_of(settings: RunnerSettings, bucket: int, width: Width, reach: int) -> 
     """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
     shape = shape_of(bucket, width)
     most = SHORT_POSITIONS if shape[0] < SOME else SOME_SHORT_POSITIONS
-    return _KINDS[order_of(width)[1]][shape in settings.shorts and reach <= most]
+    return _KINDS[type(width)][shape in settings.shorts and reach <= most]
 
 
 def shape_of(bucket: int, width: Width) -> tuple[int, int]:

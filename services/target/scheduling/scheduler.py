@@ -19,7 +19,7 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Move, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
-from services.target.core.width import Ragged, Tree, Width, as_ragged
+from services.target.core.width import Ragged, Tree, Width
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
@@ -123,7 +123,7 @@ class Scheduler:
             number=self._number,
             width=int(kind),
             nodes=isinstance(kind, Tree),
-            ragged=as_ragged(kind),
+            ragged=_ragged(kind),
             takes=self._takes(rows, kind),
             rows=rows,
             bucket=self._bucket(len(rows)),
@@ -370,3 +370,8 @@ class Scheduler:
         self._keeper.leave(request, self._in_flight)
         self._roster.vacate(request)
         self._memory.release(request, self._number)
+
+
+def _ragged(kind: Width) -> Ragged | None:
+    """A round of chains of any lengths, and None for any other."""
+    return kind if isinstance(kind, Ragged) else None
