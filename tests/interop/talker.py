@@ -11,7 +11,7 @@ from services.gateway.tenancy.tenants import digest
 from tests.support.scripted_checkpoint import write_scripted
 
 CHAT, CALL, RESULT, COMPLETION = "<|chat|>", "<|tools|>", "<|result|>", "<|text|>"
-FORM, FIELDS, HANDOFF = "<|form|>", "<|fields|>", "<|handoff|>"
+FORM, FIELDS, HANDOFF, LOOK = "<|form|>", "<|fields|>", "<|handoff|>", "<|look|>"
 SCRIPTS = {
     CHAT: ("Hello", " from", " Köln", ", you."),
     CALL: (
@@ -26,6 +26,7 @@ SCRIPTS = {
         "Over to.\n",
         '<tool_call>{"name": "', "transfer_to_", 'forecaster", "arguments": {}}', "\n</tool_call>",
     ),
+    LOOK: ('<tool_call>\n{"name": "agent_', 'tool", "arguments": {"town": ', '"Rome"}}\n</tool_call>'),
 }  # fmt: skip
 """What the model writes behind each of its keys; where a form is asked for, masks leave the tokens that it allows."""
 REPORT = "Report"
@@ -38,6 +39,7 @@ TEMPLATE = (
     f"{{% if '[[ ## ' in talk.said and 'JSON' not in talk.said %}}{FIELDS}"
     f"{{% elif messages[-1].role == 'tool' and '{REPORT}' not in talk.said %}}{RESULT}"
     f"{{% elif tools and messages[-1].role != 'tool' and tools[0].function.name.startswith('transfer_to_') %}}{HANDOFF}"
+    f"{{% elif tools and messages[-1].role != 'tool' and tools[0].function.name == 'agent_tool' %}}{LOOK}"
     f"{{% elif tools and messages[-1].role != 'tool' %}}{CALL}"
     f"{{% elif '{REPORT}' in talk.said or '[[ ## ' in talk.said %}}{FORM}"
     f"{{% else %}}{CHAT}{{% endif %}}"

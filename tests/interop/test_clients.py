@@ -34,6 +34,7 @@ AGENTS_SDK = {
 PYDANTIC_AI = {
     **AGENT, "call": CALL, "thinks": 1, "streamed_result": "I look.", "next": SAID[RESULT], "default": FORM,
     "tool": FORM, "native": FORM, "prompted": FORM, "native_with_tools": FORM,
+    "looked": [["agent_tool", {"town": "Rome"}]],
 }  # fmt: skip
 INSTRUCTOR_MODES = (
     "FUNCTIONS", "TOOLS", "TOOLS_STRICT", "JSON", "JSON_O1", "MD_JSON", "JSON_SCHEMA", "RESPONSES_TOOLS",

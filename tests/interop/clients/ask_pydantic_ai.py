@@ -52,6 +52,7 @@ async def ask(model: Any) -> dict[str, Any]:
     typed = Agent(model, output_type=NativeOutput(Report), tools=[agent_tool])
     report = await typed.run("Report with the tool.")
     found["native_with_tools"] = report.output.town
+    found["looked"] = [(part.tool_name, part.args_as_dict()) for part in parts(report.all_messages(), ToolCallPart)]
     return found
 
 
