@@ -48,12 +48,12 @@ class LaunchConfig(ctypes.Structure):
 
 
 class TensorMap:
-    """Boxes of a matrix [rows, columns] in bfloat16: 64 numbers wide and swizzled over 128 bytes, or narrower."""
+    """Boxes of a matrix [rows, columns] in bfloat16, 64 numbers wide, swizzled over 128 bytes."""
 
-    def __init__(self, matrix: Tensor, box_rows: int, box_columns: int = _MAP_COLUMNS) -> None:
+    def __init__(self, matrix: Tensor, box_rows: int) -> None:
         """What lies outside the matrix is loaded as zero. Raises DriverError where the driver takes no such matrix."""
         (rows, columns), stride = matrix.shape, matrix.stride(0)
-        self._encode(matrix, (columns, rows), (stride,), (box_columns, box_rows))
+        self._encode(matrix, (columns, rows), (stride,), (_MAP_COLUMNS, box_rows))
 
     @staticmethod
     def takes(matrix: Tensor) -> bool:
@@ -66,25 +66,24 @@ class TensorMap:
         self._memory = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
         self.address = -(-ctypes.addressof(self._memory) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
         rank, size = len(sizes), matrix.element_size()
-        swizzle = _SWIZZLE_128B if box[0] == _MAP_COLUMNS else 0
         call(
             "cuTensorMapEncodeTiled", c_void_p(self.address), c_int(_BFLOAT16), c_uint32(rank),
             c_void_p(matrix.data_ptr()), (c_uint64 * rank)(*sizes),
             (c_uint64 * (rank - 1))(*(stride * size for stride in strides)), (c_uint32 * rank)(*box),
-            (c_uint32 * rank)(*[1] * rank), c_int(0), c_int(swizzle), c_int(_PROMOTE_256B), c_int(0),
+            (c_uint32 * rank)(*[1] * rank), c_int(0), c_int(_SWIZZLE_128B), c_int(_PROMOTE_256B), c_int(0),
         )  # fmt: skip
 
 
 class InterleavedHalves(TensorMap):
     """Boxes of a matrix that take eight rows of its first half beside the same eight of its second, in turn."""
 
-    def __init__(self, matrix: Tensor, box_rows: int, box_columns: int = _MAP_COLUMNS) -> None:
+    def __init__(self, matrix: Tensor, box_rows: int) -> None:
         """A box has half as many rows of each half. Raises DriverError where the driver takes no such matrix."""
         (rows, columns), stride = matrix.shape, matrix.stride(0)
         assert rows % 16 == 0 and box_rows % 16 == 0, "eight rows of each half"
         self._encode(
             matrix, (columns, 8, 2, rows // 16), (stride, rows // 2 * stride, 8 * stride),
-            (box_columns, 8, 2, box_rows // 16),
+            (_MAP_COLUMNS, 8, 2, box_rows // 16),
         )  # fmt: skip
 
 

@@ -15,11 +15,6 @@ __device__ __forceinline__ bool elected() {
   return chosen != 0;
 }
 
-// Asks for what describes a matrix, which the first load would wait for.
-__device__ __forceinline__ void ask_for(const TensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // Loads a box, and counts its bytes at a barrier: of this CTA, or of every CTA in `mask` and into the same place there.
 template <bool SHARED>
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, int depth, int line, unsigned barrier,

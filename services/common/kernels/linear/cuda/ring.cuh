@@ -17,24 +17,14 @@ __device__ __forceinline__ void cluster_wait() {
   if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Loads eight lines of the one half of a weight beside the same eight of the other, for each eight of a box: for this CTA, or for
-// every CTA in `mask`.
-template <bool SHARED>
+// Loads eight lines of the one half of a weight beside the same eight of the other, for each eight of a box.
 __device__ __forceinline__ void load_interleaved(unsigned to, const TensorMap* map, int depth, int eight, unsigned barrier,
-                                                 unsigned short mask, unsigned long long hint) {
-  if constexpr (SHARED) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-        "[%0], [%1, {%2, %3, %3, %4}], [%5], %6, %7;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(0), "r"(eight), "r"(barrier), "h"(mask), "l"(hint)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%2, %3, %3, %4}], [%5], %6;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(0), "r"(eight), "r"(barrier), "l"(hint)
-        : "memory");
-  }
+                                                 unsigned long long hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(map), "r"(depth), "r"(0), "r"(0), "r"(eight), "r"(barrier), "l"(hint)
+      : "memory");
 }
 
 // Stages of so many bytes, each of `SUBS` 64s of depth: all those of rows, then all those of a weight.

@@ -8,7 +8,7 @@ from torch import Tensor
 from services.common.kernels.cuda_program import InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.packed.source import program_of
-from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, packed_cut
+from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, left_cut
 from services.common.kernels.linear.packed_weight import PackedWeight
 
 
@@ -16,7 +16,7 @@ def takes_codes(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether products are by codes there: on an H100 or H200, in bfloat16."""
     if device.type != "cuda" or dtype != torch.bfloat16:
         return False
-    least = packed_cut(EIGHT, GROUP, 1, Kind.PLAIN, 1, False, True)
+    least = left_cut(EIGHT, GROUP, 1, Kind.PLAIN, 1, False, True)
     return least is not None and _usable(device, least)
 
 
@@ -25,7 +25,7 @@ def packed_tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTilin
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16 or not TensorMap.takes(x_TD):
         return None
     groups, fine = len(weight.scale_GL), 1 << weight.shift < EIGHT
-    cut = packed_cut(*weight.shape, len(x_TD), kind, groups, fine, weight.short, weight.bits)
+    cut = left_cut(*weight.shape, len(x_TD), kind, groups, fine, weight.short, weight.bits)
     return cut if cut and _usable(x_TD.device, cut) else None
 
 
@@ -41,8 +41,7 @@ def multiply(
     described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
     outputs = lines // 2 if tiling.kind == Kind.GATED else lines
     # TMA is told of two codes as one number of two bytes.
-    codes_FN = weight.codes_FB.view(torch.bfloat16)
-    maps = TensorMap(x_TD, tiling.row_box), described(codes_FN, tiling.line_box, tiling.row_bytes // 2)
+    maps = TensorMap(x_TD, tiling.row_box), described(weight.codes_FB.view(torch.bfloat16), tiling.lines)
     scales = len(weight.scale_GL), weight.scale_GL.shape[1], weight.shift
     program_of(tiling).launch(
         tiling.grid(lines), *maps, weight.scale_GL, *ends, rows, outputs, depth, *scales, 1.0 / depth, eps, offset

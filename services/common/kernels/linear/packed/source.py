@@ -11,11 +11,12 @@ def source_of(tiling: PackedTiling) -> Source:
     """Return what a compiler is given."""
     build = defined(
         x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
-        ctas=tiling.ctas, warps=tiling.warps, across=tiling.across, share=tiling.share, row_bytes=tiling.row_bytes,
-        batch=tiling.batch, paired=int(tiling.paired), scales=tiling.scale_bytes, bits=tiling.bits,
+        ctas=tiling.ctas, warps=tiling.warps, cluster=max(tiling.cluster, 1), bits=tiling.bits,
         fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
-    return Source("linear/packed/product.cu", build + wgmma("mma", tiling.rows, registers=True))
+    if tiling.cluster:
+        return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
+    return Source("linear/packed/product.cu", build)
 
 
 @cache

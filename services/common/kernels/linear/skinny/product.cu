@@ -60,7 +60,7 @@ struct Band {
         for (int line = 0; line < LINES; line += BOX) {
           const unsigned to = ring.weight(stage, sub) + line * SUB_BYTES;
           if constexpr (KIND == GATED)
-            load_interleaved<false>(to, weight_map, depth, first / 8 + line / 16, ring.full_at(stage), 0, STREAMED);
+            load_interleaved(to, weight_map, depth, first / 8 + line / 16, ring.full_at(stage), STREAMED);
           else
             load<false>(to, weight_map, depth, first + line, ring.full_at(stage), 0, STREAMED);
         }
