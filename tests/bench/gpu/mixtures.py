@@ -33,6 +33,8 @@ LENGTHS = (9, 40, 130)
 TINY_CHANGES = {"gemma4_text": BESIDE}
 PROPOSERS = ("dflash", "ngram")
 TEMPERATURES = (0.0, 0.8)
+AGAIN = 4
+"""Times that a text is asked for again, with drafts and without, where it differs."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, voca
         for streams in load.streams:
             plain, _, slow = await _told(client, prompts, load, streams, drafts=False)
             told, accepted, fast = await _told(client, prompts, load, streams, drafts=True)
-            differ = sum(one != two or one != three for one, two, three in zip(alone, plain, told, strict=True))
+            odd = [index for index, text in enumerate(alone) if not text == plain[index] == told[index]]
+            for index in odd:
+                print(await _asked_again(client, prompts, load, index, (alone, plain, told)), file=sys.stderr)
             after = pair.describe()
             captured = sum(
                 getattr(after.graphs, kind) - getattr(before.graphs, kind)
@@ -132,17 +136,44 @@ async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, voca
             planned, held = after.budget.total_bytes / 1e9, (used_bytes() - used) / 1e9
             lines.append(
                 Line(
-                    name, proposer, streams, len(told), differ, accepted, captured, slow, fast, round(planned, 3),
+                    name, proposer, streams, len(told), len(odd), accepted, captured, slow, fast, round(planned, 3),
                     round(held, 3),
                 )
             )  # fmt: skip
     return lines
 
 
+async def _asked_again(
+    client: SessionClient, prompts: Sequence[Sequence[int]], load: Load, index: int, texts: Sequence[list[list[int]]]
+) -> str:
+    """Return where a text left the one that was plain and alone, and whether it does so again, alone."""
+    alone = texts[0][index]
+    parted = [_parted(alone, found[index]) for found in texts[1:]]
+    again = {
+        kind: [_parted(alone, (await _told(client, prompts, load, 1, drafts, [index]))[0][0]) for _ in range(AGAIN)]
+        for kind, drafts in (("plain", False), ("drafted", True))
+    }
+    return (
+        f"text {index} of a prompt of {len(prompts[index])} parted at {parted[0]} plain, {parted[1]} drafted; "
+        f"alone again at {again['plain']} plain, {again['drafted']} drafted (-1: nowhere)"
+    )
+
+
+def _parted(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the first token that differs, -1 where none does."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), -1)
+
+
 async def _told(
-    client: SessionClient, prompts: Sequence[Sequence[int]], load: Load, streams: int, drafts: bool
+    client: SessionClient,
+    prompts: Sequence[Sequence[int]],
+    load: Load,
+    streams: int,
+    drafts: bool,
+    which: Sequence[int] | None = None,
 ) -> tuple[list[list[int]], int, float]:
-    """Return the texts, how many drafts were accepted, and tokens a second of all together."""
+    """Return the texts of these prompts or of all, how many drafts were accepted, and tokens a second together."""
+    which = range(len(prompts)) if which is None else which
     room, writing = asyncio.Semaphore(streams), asyncio.Lock()
     mark = f"{streams}-{drafts}-{time.monotonic_ns()}"
 
@@ -163,9 +194,9 @@ async def _told(
         return stream.tokens, int(end.speculation.accepted)
 
     began = time.perf_counter()
-    found = await asyncio.gather(*map(one, range(len(prompts))))
+    found = await asyncio.gather(*map(one, which))
     took = time.perf_counter() - began
-    return [text for text, _ in found], sum(count for _, count in found), round(len(prompts) * load.tokens / took, 1)
+    return [text for text, _ in found], sum(count for _, count in found), round(len(which) * load.tokens / took, 1)
 
 
 def table(lines: Sequence[Line]) -> str:
