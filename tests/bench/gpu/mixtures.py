@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.bench.gpu.shapes import MIXTURES, TINY
+from tests.bench.gpu.shapes import MIXTURES, TINY, mixture
 from tests.gpu.memory import used_bytes
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
@@ -85,12 +85,10 @@ def load_of(name: str, tiny: bool, memory_gib: int) -> Load:
 
 def shape_of(name: str, layers: int, tiny: bool) -> tuple[TinyShape, str, Mapping[str, Any]]:
     """Shape, family and keys of config.json of a mixture with so many layers, 0: few; lists of layers repeat."""
-    shape, family, changes = MIXTURES[name]
     if tiny:
+        family = MIXTURES[name][1]
         return TINY, family, TINY_CHANGES.get(family, {})
-    count = layers or shape.layers
-    long = {key: (value * count)[:count] if isinstance(value, list) else value for key, value in changes.items()}
-    return replace(shape, layers=count), family, long
+    return mixture(name, layers)
 
 
 def served(name: str, proposer: str, load: Load, layers: int, tiny: bool) -> Iterator[Line]:

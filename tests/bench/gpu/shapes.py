@@ -77,6 +77,16 @@ MIXTURES: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
     "laguna-xs": (LAGUNA_XS, "laguna", EXPERTS_LAGUNA),
 }
 """Shape, family and keys of config.json of mixtures of experts, with few of their layers."""
+
+
+def mixture(name: str, layers: int = 0) -> tuple[TinyShape, str, dict[str, Any]]:
+    """Shape, family and keys of config.json of a mixture with so many layers, 0: few; lists of layers repeat."""
+    shape, family, changes = MIXTURES[name]
+    count = layers or shape.layers
+    long = {key: (value * count)[:count] if isinstance(value, list) else value for key, value in changes.items()}
+    return replace(shape, layers=count), family, long
+
+
 SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}
 
 VLLM = {

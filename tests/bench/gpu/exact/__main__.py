@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--activations", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--experts", choices=sorted(MIXTURES), default="", help="of rounds: few layers of a mixture")
+    parser.add_argument("--layers", type=int, default=0, help="of rounds of a mixture: so many instead")
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -66,6 +67,7 @@ def _rounds(chosen: argparse.Namespace) -> int:
         activations=chosen.activations,
         kv_dtype=chosen.kv_dtype,
         experts=chosen.experts,
+        layers=chosen.layers,
     )
     return conclude(f"rounds{name}", chosen.experts or chosen.shape, rows, chosen.save)
 

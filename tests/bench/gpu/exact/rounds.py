@@ -22,7 +22,7 @@ from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_of
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
-from tests.bench.gpu.shapes import MIXTURES, SHAPES
+from tests.bench.gpu.shapes import SHAPES, mixture
 from tests.gpu.memory import used_bytes
 from tests.support.tiny_checkpoints import SLIDING
 
@@ -132,8 +132,9 @@ class Comparison:
         ways += [("plain rounds alone", Cell(1, 1, chunk), specs[:1])]
         for name, cell, asked in ways:
             found = self._kv(self._run(cell, asked, truth)[1], asked, counts[: len(asked)])
-            differ = sum(not self._alike(one, other) for one, other in zip(plain, found, strict=False))
-            yield exact_row(f"K/V of plain rounds and of {name}", len(found), differ)
+            odd = [pair for pair in zip(plain, found, strict=False) if not self._alike(*pair)]
+            where = {"earliest": min(map(earliest, odd))} if odd else {}
+            yield exact_row(f"K/V of plain rounds and of {name}", len(found), len(odd), **where)
 
     def _run(self, cell: Cell, specs: Sequence[RequestSpec], truth: Truth) -> tuple[list[Text], Rounds]:
         rounds = Rounds(self.worker, cell, truth, number=self._number)
@@ -200,6 +201,17 @@ class Comparison:
         return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
+def earliest(pair: tuple[Sequence[Tensor], Sequence[Tensor]]) -> tuple[int, int]:
+    """Return the first token, and its first layer, at which a request's K/V [L, 2, T, H, D] differ."""
+    (one, _), (other, _) = pair
+    unlike_LT = (one != other).any(-1).any(-1).any(1)
+    tokens = unlike_LT.any(0).nonzero()
+    if not len(tokens):
+        return -1, -1
+    token = int(tokens[0])
+    return token, int(unlike_LT[:, token].nonzero()[0])
+
+
 def named(cell: Cell) -> str:
     """A cell in words."""
     flags = [name for name in (*FLAGS, "mixed", "turns") if getattr(cell, name)]
@@ -236,19 +248,20 @@ def round_rows(
     activations: str = "auto",
     kv_dtype: str = "auto",
     experts: str = "",
+    layers: int = 0,
 ) -> Iterator[Row]:
     """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
     plan = TINY if tiny else SHORT if short else FULL
     rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype)
     plan = replace(plan, rig=replace(rig, shape=SHAPES[shape]) if shape else rig)
     if experts:
-        plan = of_experts(plan, experts, tiny)
+        plan = of_experts(plan, experts, tiny, layers)
     yield from plan_rows(plan, plan.cells, exact)
 
 
-def of_experts(plan: Plan, name: str, tiny: bool) -> Plan:
-    """The same with a mixture of experts; a tiny one has its family alone. Windows get long prompts."""
-    shape, family, changes = MIXTURES[name]
+def of_experts(plan: Plan, name: str, tiny: bool, layers: int = 0) -> Plan:
+    """The same with a mixture of so many layers, 0: few; a tiny one has its family alone. Windows get long prompts."""
+    shape, family, changes = mixture(name, layers)
     own = (plan.rig.shape, {}) if tiny else (shape, changes)
     sizes = replace(plan.sizes, prompts=PROMPTS) if family in SLIDING and not tiny else plan.sizes
     return replace(plan, sizes=sizes, rig=replace(plan.rig, shape=own[0], family=family, changes=own[1]))
