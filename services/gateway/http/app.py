@@ -44,7 +44,7 @@ class HttpApp:
 
     async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; nothing is raised but the end of the process."""
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, connection)
         connection.serving(asyncio.current_task())
         endpoint = exchange.path if exchange.path in self._public else self._routes.endpoint(exchange.path)
         method = exchange.method if exchange.method in METHODS else "_OTHER"

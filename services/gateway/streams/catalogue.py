@@ -36,12 +36,9 @@ class Catalogue:
         """`default` is the model of requests that name none; without it they are for the only one."""
         self.languages = tuple(languages)
         self._by_name = {name: one for one in languages for name in (one.name, *one.settings.aliases)}
-        self._default = self._by_name.get(default) if len(languages) > 1 else languages[0]
-
-    @property
-    def several(self) -> bool:
+        self.several = len(languages) > 1
         """Whether a request has to name a model, or may mean one of several."""
-        return len(self.languages) > 1
+        self._default = self._by_name.get(default) if self.several else languages[0]
 
     def find(self, name: str) -> Language:
         """The model of a request. Where there is only one it is that, whatever the name: its targets know theirs.

@@ -137,7 +137,8 @@ class Generation:
         piece = self._text.push(update.token_ids, hidden)
         if isinstance(end, Finished) and not piece.stopped:
             rest = self._text.finish()
-            piece = replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
+            if rest.text or rest.stopped:
+                piece = replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
         if piece.stopped:
             self._finish = FinishReason.STOP_STRING
         elif isinstance(end, Finished):
@@ -161,7 +162,7 @@ class Generation:
 
     def _final(self, reason: FinishReason) -> Final:
         totals = self._journey.totals
-        if not self._shows.cached:
+        if totals.usage.cached_tokens and not self._shows.cached:
             totals = replace(totals, usage=replace(totals.usage, cached_tokens=0))
         return Final(
             reason=reason,

@@ -122,7 +122,7 @@ class MigratingRequest:
             self._count(attempt, update.end)
             end = self._verdict(update.end)
             if end is not None or update.token_ids or update.scores:
-                return replace(update, end=end)
+                return update if end is update.end else replace(update, end=end)
             await self._pause(update.end)
 
     async def stop(self, tokens_kept: int, reason: str) -> None:

@@ -98,7 +98,7 @@ class RequestFactory:
             model=model.name,
             tenant=tenant,
             prompt=ids,
-            sampling=replace(query.sampling, seed=seed),
+            sampling=query.sampling if seed == query.sampling.seed else replace(query.sampling, seed=seed),
             stopping=stopping,
             speculation=query.speculation,
             logprobs=query.logprobs,
@@ -188,6 +188,8 @@ class RequestFactory:
 
 def _by_id(stopping: StopParams, language: Language) -> StopParams:
     """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
+    if not (stopping.stop or stopping.stop_token_ids):
+        return stopping
     ids = language.tokenizer.special_ids(stopping.stop)
     return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
 

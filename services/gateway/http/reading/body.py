@@ -69,6 +69,8 @@ class Bodies:
         if kind != "application/json":
             raise no_json()
         inflate = reader(exchange.headers.get("content-encoding", ""))
+        if type(inflate) is Plain and (whole := exchange.came()) is not None and len(whole) <= INLINE_BYTES:
+            return work(bytearray(whole))  # it needs no place, for nobody waits for it
         if int(exchange.headers.get("content-length", "0")) > MAX_CLIENT_MESSAGE_BYTES:
             raise too_large(MAX_CLIENT_MESSAGE_BYTES)
         try:

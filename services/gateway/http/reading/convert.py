@@ -83,17 +83,18 @@ def chat_query(body: ChatBody, headers: Headers, forms: Sequence[Form] = ()) -> 
     most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
-    query = _query(body, _chat(body), most, logprobs, headers)
+    prompt = _chat(body)
     budget, field = _budget(body)
-    return replace(
-        query,
-        shows=shows,
-        thinks=True,
-        constraint=_form_of(body, forms),
-        budget=budget,
-        budget_field=field,
-        effort=body.reasoning_effort or "",
-    )
+    more = {
+        "shows": shows,
+        "thinks": True,
+        "constraint": _form_of(body, forms),
+        "budget": budget,
+        "budget_field": field,
+        "effort": body.reasoning_effort or "",
+        "prompt_logprobs": body.prompt_logprobs,
+    }
+    return _query(body, prompt, most, logprobs, headers, more)
 
 
 def _budget(body: ChatBody) -> tuple[int | None, str]:
@@ -130,8 +131,8 @@ def completion_query(body: CompletionBody, headers: Headers) -> Query:
     first, *others = _prompts(body)
     if (count := (1 + len(others)) * (body.n or 1)) > MOST_ANSWERS:
         raise invalid_field("prompt", f"{count} answers to all prompts, at most {MOST_ANSWERS} are given")
-    query = _query(body, first, most, body.logprobs, headers)
-    return replace(query, others=tuple(others), prompt_logprobs=scored_of(body))
+    more = {"others": tuple(others), "prompt_logprobs": scored_of(body), "constraint": constraint_of(body)}
+    return _query(body, first, most, body.logprobs, headers, more)
 
 
 def scored_of(body: CompletionBody) -> int | None:
@@ -157,7 +158,10 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
     return tools if choice_of(body) != "none" else ()
 
 
-def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers) -> Query:
+def _query(
+    body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers, more: dict[str, Any]
+) -> Query:
+    """What both kinds of bodies have, and `more` of one kind."""
     if body.prompt_logprobs is not None and body.stream:
         raise invalid_field("prompt_logprobs", "needs stream to be false")
     extension = body.paceline or Extension()
@@ -174,12 +178,11 @@ def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, 
         key=headers.key,
         migration=True,
         choices=body.n or 1,
-        constraint=constraint_of(body),
-        prompt_logprobs=body.prompt_logprobs,
         bad_words=tuple(body.bad_words or ()),
         allowed=tuple(body.allowed_token_ids or ()),
         shows_all=body.skip_special_tokens is False,
         shows_stop=bool(body.include_stop_str_in_output),
+        **more,
     )
 
 
@@ -187,7 +190,9 @@ def _sampling(body: Common) -> SamplingParams:
     bias = body.logit_bias or {}
     check_count("logit_bias", len(bias), LIMITS.logit_bias)
     by_id = {int(token): value for token, value in bias.items()}
-    given = {name: value for name in RANGES if (value := getattr(body, name, None)) is not None}
+    given = {
+        name: value for name in RANGES.keys() & body.model_fields_set if (value := getattr(body, name)) is not None
+    }
     numbers: dict[str, Any] = {"temperature": 1.0, **given, "seed": (body.seed or 0) % 2**64}
     if numbers["temperature"] < LOWEST_TEMPERATURE:
         numbers["temperature"] = 0.0

@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from services.gateway.http.schema.errors import RefusedError, encoded_refusal
 from services.gateway.http.server.connections import Seat
-from services.gateway.http.server.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, READ_BYTES, UNREAD_S
+from services.gateway.http.server.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, READ_BYTES, SMALL_BYTES, UNREAD_S
 from services.gateway.http.server.turns import Turns
 from services.gateway.http.server.wire import Wire
 
@@ -81,6 +81,11 @@ class Connection(H11Protocol):
         """Its client has shown a key."""
         self._seat.known = True
 
+    def came(self) -> bytes | None:
+        """The body of the present request, if all of it has come and nothing of it was taken."""
+        cycle = self.cycle
+        return None if cycle is None or cycle.more_body or cycle.disconnected else bytes(cycle.body)
+
     def abort(self) -> None:
         """Ends the connection and drops what the client has not read."""
         if self.cycle is not None:
@@ -97,20 +102,28 @@ class Connection(H11Protocol):
         self._wait(HEADERS_S)
 
     def data_received(self, data: bytes) -> None:
-        """Keeps what came until it is looked at; nothing more is read before."""
+        """Keeps what came until it is looked at."""
         if not self._leaving:
             self._came = True
             super().data_received(data)
 
     def handle_events(self) -> None:
-        """Looks at what came in its turn: at once if no other connection has had this one."""
+        """Looks at what came in its turn: at once if no other connection has had this one.
+
+        While it waits nothing more is read, but once behind what is small: most requests are, and come alone, and to
+        stop reading and go on would be two system calls for each.
+        """
         if self._asked:
+            self.flow.hold()
             return
+        if self.conn.at_rest:
+            return  # an answer has ended, and no other request has begun to come
         if self._turns.take():
             self._look()
             return
         self._asked = True
-        self.flow.hold()
+        if len(self.conn.trailing_data[0]) > SMALL_BYTES:
+            self.flow.hold()
         self._turns.ask(self._look)
 
     def _look(self) -> None:

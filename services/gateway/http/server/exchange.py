@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from services.common.request.errors import PacelineError
 from services.gateway.http.schema.errors import Headers, error_headers, error_reply, status_of
-from services.gateway.http.server.connection import Receive, Scope, Send
+from services.gateway.http.server.connection import Connection, Receive, Scope, Send
 from services.gateway.http.server.wire import Ending
 from services.gateway.streams import request_id
 
@@ -28,6 +29,12 @@ STREAM = [
 
 class DisconnectedError(Exception):
     """The client went away before its body was whole."""
+
+
+@lru_cache(maxsize=1)
+def date(second: int) -> bytes:
+    """A second as HTTP writes it."""
+    return formatdate(second, usegmt=True).encode()
 
 
 def encoded(value: object) -> bytes:
@@ -57,8 +64,9 @@ OPENAI = Words(error_reply, event)
 class Exchange:
     """One request; an answer is either one `reply` or any number of `write` and an `end`."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, connection: Connection) -> None:
         """Reads the headers only."""
+        self._connection = connection
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -95,6 +103,10 @@ class Exchange:
     async def send_initial_metadata(self, initial_metadata: Any) -> None:
         """Nothing: every answer has its id in its headers."""
 
+    def came(self) -> bytes | None:
+        """The body, if all of it has come by now; then it is not asked for in pieces."""
+        return self._connection.came()
+
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes.
 
@@ -129,8 +141,8 @@ class Exchange:
         self, body: bytes, status: HTTPStatus = HTTPStatus.OK, headers: Headers | None = None, kind: bytes = JSON
     ) -> None:
         """The whole answer, of a content type."""
-        given = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *(headers or ())]
-        await self._begin(status, given)
+        length = [(b"content-length", str(len(body)).encode())]
+        await self._begin(status, [(b"content-type", kind), *(headers or ())], length)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def refuse(self, error: PacelineError) -> None:
@@ -145,17 +157,16 @@ class Exchange:
         if not self._opened:
             async with self._opening:
                 if not self.begun:
-                    await self._begin(HTTPStatus.OK, STREAM)
+                    await self._begin(HTTPStatus.OK, STREAM, [])
                 self._opened = True
 
-    async def _begin(self, status: HTTPStatus, headers: Headers) -> None:
+    async def _begin(self, status: HTTPStatus, headers: Headers, length: Headers) -> None:
         self.begun = True
         self.status = int(status)
         always = [
-            (b"date", formatdate(usegmt=True).encode()),
+            (b"date", date(int(time.time()))),
             (request_id.HEADER.encode(), self.request_id.encode()),
             (b"x-content-type-options", b"nosniff"),
         ]
-        await self._send(
-            {"type": "http.response.start", "status": int(status), "headers": [*always, *self.extra, *headers]}
-        )
+        self._connection.conn.lines = [*always, *self.extra, *headers]
+        await self._send({"type": "http.response.start", "status": int(status), "headers": length})

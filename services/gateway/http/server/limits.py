@@ -18,6 +18,9 @@ CHUNKS, CHUNK_BYTES = 1024, 256
 READ_BYTES = 1 << 16
 """The most that is read of a connection at once, and kept until its turn."""
 
+SMALL_BYTES = 1 << 12
+"""Behind so much of a connection that waits for its turn, one more read is kept."""
+
 EVENTS = 32
 """Headers, pieces of a body and ends that one connection is read in a turn of the event loop."""
 

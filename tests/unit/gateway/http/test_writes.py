@@ -75,16 +75,26 @@ def test_a_head_says_what_h11_would_say(method: bytes, version: bytes, close: bo
     framing = [] if size is None else [(b"content-length", size)]
     answer = h11.Response(status_code=200, headers=[(b"x-a", b"1"), *framing, (b"date", b"now")], reason=b"OK")
     wire, plain = asked(head), h11.Connection(h11.SERVER)
+    wire.lines = [(b"x-a", b"1"), (b"date", b"now")]
+    bare = h11.Response(status_code=200, headers=framing, reason=b"OK")
     plain.receive_data(head)
     while not isinstance(plain.next_event(), h11.EndOfMessage):
         pass
-    assert wire.send(answer) == b""
+    assert wire.send(bare) == b""
     parts: list[h11.Event] = [] if method == b"HEAD" else [h11.Data(data=b"abc")]
     said = b"".join(wire.send(part) or b"" for part in (*parts, h11.EndOfMessage()))
     expected = b"".join(plain.send(part) or b"" for part in (answer, *parts, h11.EndOfMessage()))
     assert [sorted(each.split(b"\r\n")) for each in (said, expected)] == [sorted(expected.split(b"\r\n"))] * 2
     assert said.partition(b"\r\n\r\n")[2] == expected.partition(b"\r\n\r\n")[2]
     assert wire.our_state is plain.our_state
+
+
+@pytest.mark.parametrize("value", [b"a\r\nb: c", b"a\nb: c", b"a\rb", b"\n", b"\r\n\r\nHTTP/1.1 200 OK"])
+def test_a_header_is_one_line(value: bytes) -> None:
+    wire = asked(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    wire.lines = [(b"x-a", value)]
+    with pytest.raises(h11.LocalProtocolError):
+        wire.send(h11.Response(status_code=200, headers=[], reason=b"OK"))
 
 
 def asked(head: bytes) -> Wire:
