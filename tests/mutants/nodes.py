@@ -92,8 +92,8 @@ NODES = (
     Mutant(
         "trees-of-any-request-are-worth-the-same",
         WIDTH,
-        "chance = scale * others.matched[place]",
-        "chance = others.matched[place]",
+        "chance = (scale * theirs + before",
+        "chance = (theirs + before",
         f"{_ACCEPTANCE}test_what_chains_accept_now_scales_what_trees_accepted",
     ),
     Mutant(

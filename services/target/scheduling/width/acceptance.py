@@ -172,11 +172,11 @@ class Acceptance:
         Where other requests tell little of a position, the request's own chance at the position before stands in.
         """
         settings, own, others = self._settings, row.chances, self._shared
+        weight, shared = settings.optimism_weight, settings.shared_weight
         chance, chances = settings.optimism, []
-        for position in range(count):
-            known = others.matched[position] + chance * settings.optimism_weight
-            known /= others.tried[position] + settings.optimism_weight
-            chance = own.matched[position] + known * settings.shared_weight
-            chance /= own.tried[position] + settings.shared_weight
+        every = zip(range(count), own.matched, own.tried, others.matched, others.tried, strict=False)
+        for _, matched, tried, theirs, of_theirs in every:
+            known = (theirs + chance * weight) / (of_theirs + weight)
+            chance = (matched + known * shared) / (tried + shared)
             chances.append(chance)
         return chances

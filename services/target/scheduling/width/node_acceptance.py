@@ -38,7 +38,7 @@ class NodeAcceptance(Acceptance):
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
         super().__init__(widths, settings)
         self._most_nodes = max((int(width) for width in widths if isinstance(width, Tree)), default=1) - 1
-        self._trees = Chances(self._most_nodes)
+        self._trees, self._unknown = Chances(self._most_nodes), Chances(self._most_nodes)
         self._promised = Chances(1)
 
     def _learn(
@@ -56,7 +56,7 @@ class NodeAcceptance(Acceptance):
         _add(self._trees, drafted, path, shared)
         _add(row.nodes, drafted, path, own)
         promised, tried = self._promised.matched, self._promised.tried
-        promised[0] = promised[0] * shared + _extra(self._chances(row, self._longest))
+        promised[0] = promised[0] * shared + _extra(self._chances(row, min(_FIRST, self._longest)))
         tried[0] = tried[0] * shared + 1.0
 
     def _values(self, row: Row) -> Iterable[float]:
@@ -68,18 +68,17 @@ class NodeAcceptance(Acceptance):
             yield gathered[min(int(width), len(gathered)) - 1]
 
     def _gathered_nodes(self, row: Row, chain: Sequence[float]) -> list[float]:
-        own, others = row.nodes or Chances(self._most_nodes), self._trees
+        own, others = row.nodes or self._unknown, self._trees
         most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(chain)
         before, total = _HOPE, 1.0
         gathered = [1.0]
-        for place in range(self._most_nodes):
-            chance = scale * others.matched[place] + before * chain[place] * _PRIOR_WEIGHT
-            chance /= others.tried[place] + _PRIOR_WEIGHT
-            chance = own.matched[place] + chance * _SHARED_WEIGHT
-            chance /= own.tried[place] + _SHARED_WEIGHT
-            before = min(1.0, chance)
+        every = zip(own.matched, own.tried, others.matched, others.tried, chain, strict=False)
+        for matched, tried, theirs, of_theirs, reach in every:
+            chance = (scale * theirs + before * reach * _PRIOR_WEIGHT) / (of_theirs + _PRIOR_WEIGHT)
+            chance = (matched + chance * _SHARED_WEIGHT) / (tried + _SHARED_WEIGHT)
+            before = chance if chance < 1.0 else 1.0
             total += before
-            gathered.append(min(total, most))
+            gathered.append(total if total < most else most)
         return gathered
 
     def _scale(self, chain: Sequence[float]) -> float:
@@ -102,8 +101,7 @@ def _straight(path: Sequence[int], trunk: Sequence[int]) -> int:
 
 
 def _add(chances: Chances, drafted: int, path: Sequence[int], forget: float) -> None:
-    for place in range(min(drafted, len(chances.tried))):
-        chances.matched[place] *= forget
-        chances.tried[place] = chances.tried[place] * forget + 1.0
+    chances.matched[:drafted] = [count * forget for count in chances.matched[:drafted]]
+    chances.tried[:drafted] = [count * forget + 1.0 for count in chances.tried[:drafted]]
     for row in path:
         chances.matched[row - 1] += 1.0
