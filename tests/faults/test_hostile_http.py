@@ -31,7 +31,7 @@ STREAMS = 8
 CONNECTIONS = 14
 """At once, with a key and without."""
 
-GROWN_MIB, KEPT_MIB = 64, 16
+GROWN_MIB, KEPT_MIB = 56, 16
 GIVEN_BACK_S = 30.0
 LONGEST_WAIT_S = 1.0
 LOOK_S = 0.01

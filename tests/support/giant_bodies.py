@@ -16,6 +16,13 @@ HOLE = "@@hole@@"
 WRONG = (b"{}", b"[]", b"0", b"true", b'""', b"[[]]", b'{"":0}', b"1e9", b"null")
 """Small values, most of which belong nowhere; a client without manners fills lists with them."""
 
+MANY: tuple[tuple[str, bytes, int], ...] = (
+    ("wide text", '"{}\U0001f600"'.format("a" * 58).encode(), 1 << 16),
+    ("long number", b"1" * 13, 1 << 18),
+    ("number", b"1.5e300", 1 << 18),
+)
+"""Entries as large as so many of them may be: one wide letter makes a text four times as large as its bytes."""
+
 DEEP = 100
 """Levels, of which a parser takes 200."""
 
@@ -58,6 +65,8 @@ class GiantBodies:
             own = [json.dumps(self._smallest(schema["items"])).encode()] if schema.get("items") else []
             for item in (*own, *WRONG):
                 yield f"[{item.decode()}, ...]", b"[", (item,), b"]"
+            for name, item, most in MANY:
+                yield f"[{name}, ...]", b"[", (item,) * most, b"]"
         if kind == "object" or not kind:
             for value in WRONG[:4]:
                 yield f"{{name: {value.decode()}, ...}}", b"{", (b'"%x":' + value,), b"}"
@@ -68,6 +77,7 @@ class GiantBodies:
             for item in WRONG:
                 inner = item.replace(b'"', rb"\"")
                 yield f'"{{a: [{item.decode()}, ...]}}"', rb'"{\"a\":[', (inner,), b']}"'
+            yield '"a...\U0001f600"', '"\U0001f600'.encode(), (b"", b"a"), b'"'
         if kind in ("integer", "number"):
             yield "1111...", b"", (b"", b"1"), b""
             yield "0.111...", b"0.1", (b"", b"1"), b""
@@ -108,7 +118,9 @@ def _joined(pieces: tuple[bytes, ...], room: int) -> bytes:
     """Entries up to so many bytes, with commas between them, or texts with nothing: those begin with an empty piece."""
     if len(pieces) == 2:
         return pieces[1] * (room // len(pieces[1]))
-    (piece,) = pieces
+    piece = pieces[0]
+    if len(pieces) > 1:
+        return b",".join(pieces[: room // (len(piece) + 1)])
     if b"%x" not in piece:
         return b",".join([piece] * (room // (len(piece) + 1)))
     count = room // (len(piece) + 5)

@@ -3,6 +3,8 @@
 A legal request has far less of everything. The counts run at the speed of C but for one loop, which they bound.
 """
 
+from collections.abc import Iterator
+
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import LIMITS
 
@@ -17,6 +19,9 @@ MOST_VALUES = (1 << 18) + MOST_CONTAINERS
 
 MOST_KEYS = LIMITS.logit_bias
 """Of one object: each that is unknown would become an error."""
+
+PART_BYTES = 1 << 16
+"""What is looked at at once."""
 
 BRACKETS_AND_COLONS = b"{}[]:"
 OTHERS = bytes(set(range(256)) - set(BRACKETS_AND_COLONS))
@@ -38,24 +43,45 @@ class Shape:
         Raises:
             PacelineError: INVALID_FIELD, the field holds too much, or the body where none is named.
         """
-        # Without escapes every quote begins or ends a string, as far as the text is JSON.
-        plain = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
-        self._strings += (plain.count(b'"') + 1) // 2
-        _check(field, "strings", self._strings, MOST_STRINGS)
-        outside = b"".join(plain.split(b'"')[::2])
-        containers = outside.count(b"{") + outside.count(b"[")
-        self._containers += containers
-        _check(field, "objects and lists", self._containers, MOST_CONTAINERS)
-        self._values += containers + outside.count(b",")
-        _check(field, "values", self._values, MOST_VALUES)
-        if outside.count(b":") > MOST_KEYS:
-            _check(field, "fields in one object", _most_keys(outside), MOST_KEYS)
+        quotes = colons = closed = 0
+        marks: list[bytes] = []
+        for outside, found in _outside(text):
+            quotes += found
+            _check(field, "strings", self._strings + (quotes + 1) // 2, MOST_STRINGS)
+            opened = outside.count(b"{") + outside.count(b"[")
+            self._containers += opened
+            closed += outside.count(b"}") + outside.count(b"]")
+            _check(field, "objects and lists", max(self._containers, closed), MOST_CONTAINERS)
+            self._values += opened + outside.count(b",")
+            _check(field, "values", self._values, MOST_VALUES)
+            colons += outside.count(b":")
+            _check(field, "fields", colons, MOST_STRINGS)
+            marks.append(outside.translate(None, OTHERS))
+        self._strings += (quotes + 1) // 2
+        if colons > MOST_KEYS:
+            _check(field, "fields in one object", _most_keys(b"".join(marks)), MOST_KEYS)
 
 
-def _most_keys(outside: bytes) -> int:
+def _outside(text: bytes | bytearray) -> Iterator[tuple[bytes, int]]:
+    """What stands outside of strings, part by part, and how many quotes each part has; no copy of the whole is made."""
+    within, rest = 0, b""
+    for at in range(0, len(text), PART_BYTES):
+        part = rest + text[at : at + PART_BYTES]
+        rest = b""
+        if b"\\" in part:
+            if (len(part) - len(part.rstrip(b"\\"))) % 2:
+                part, rest = part[:-1], b"\\"  # belongs to what follows
+            # Without escapes every quote begins or ends a string, as far as the text is JSON.
+            part = part.replace(rb"\\", b"").replace(rb"\"", b"")
+        pieces = part.split(b'"')
+        yield b"".join(pieces[within::2]), len(pieces) - 1
+        within = (within + len(pieces) - 1) % 2
+
+
+def _most_keys(marks: bytes) -> int:
     """Fields of the object that has most; at most two steps for each container and one for each string."""
     most, open_ones = 0, [0]
-    for mark in outside.translate(None, OTHERS):
+    for mark in marks:
         if mark == COLON:
             open_ones[-1] += 1
             most = max(most, open_ones[-1])
@@ -68,5 +94,5 @@ def _most_keys(outside: bytes) -> int:
 
 def _check(field: str, what: str, count: int, limit: int) -> None:
     if count > limit:
-        text = f"{field or 'body'}: {count} {what}, at most {limit} are allowed"
+        text = f"{field or 'body'}: more than {limit} {what}"
         raise PacelineError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from services.common.request.errors import PacelineError, invalid_field, overloaded
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_child import LENGTH, RENDERED, send
@@ -54,9 +56,15 @@ class ChatRenderer:
         self._closed = False
 
     def render(
-        self, messages: Sequence[Any], tools: Sequence[Any] = (), arguments: Mapping[str, Any] | None = None
+        self,
+        messages: Sequence[Any],
+        tools: Sequence[Any] = (),
+        arguments: Mapping[str, Any] | None = None,
+        check_size: Callable[[int], None] = lambda size: None,
     ) -> str:
         """The prompt, up to where the assistant's answer begins.
+
+        `check_size` is told its bytes before a text is made of them, which may take four times as many.
 
         Raises:
             PacelineError: INVALID_FIELD when the template refuses the chat, takes too long or too much memory;
@@ -65,13 +73,14 @@ class ChatRenderer:
         given = dict(arguments or {})
         continues = bool(given.get("continue_final_message"))
         listed = [*messages[:-1], messages[-1] | {"content": messages[-1]["content"] + MARK}] if continues else messages
-        answer = self._asked(_frame(listed, tools, given))
-        if answer[:1] != RENDERED and (joined := one_system_message(listed)) != listed:
-            again = self._asked(_frame(joined, tools, given))
-            answer = again if again[:1] == RENDERED else answer
-        if answer[:1] != RENDERED:
-            raise invalid_field(FIELD, answer[1:].decode())
-        text = answer[1:].decode()
+        rendered, answer = self._asked(_frame(listed, tools, given))
+        if not rendered and (joined := one_system_message(listed)) != listed:
+            again, said = self._asked(_frame(joined, tools, given))
+            rendered, answer = (again, said) if again else (rendered, answer)
+        if not rendered:
+            raise invalid_field(FIELD, answer.decode())
+        check_size(len(answer))
+        text = answer.decode()
         return _continued(text) if continues else text
 
     def close(self) -> None:
@@ -80,8 +89,11 @@ class ChatRenderer:
         while self._idle:
             self._idle.pop().end()
 
-    def _asked(self, chat: bytes) -> bytes:
-        """A child's answer. One that ended or got no processor says little of the chat, so a new one is asked then."""
+    def _asked(self, chat: bytes) -> tuple[bool, bytearray]:
+        """Whether a child rendered, and what it says.
+
+        One that ended or got no processor says little of the chat, so a new one is asked then.
+        """
         try:
             return self._answer(chat, self._ready)
         except _LostError:
@@ -91,7 +103,7 @@ class ChatRenderer:
         except _LostError as error:
             raise error.fault from error
 
-    def _answer(self, chat: bytes, child_of: Callable[[], "_Child"]) -> bytes:
+    def _answer(self, chat: bytes, child_of: Callable[[], "_Child"]) -> tuple[bool, bytearray]:
         try:
             child = child_of()
         except OSError as error:
@@ -113,7 +125,9 @@ class ChatRenderer:
         self._idle.append(child)
         if self._closed:
             self.close()
-        return answer
+        rendered = answer[:1] == RENDERED
+        del answer[:1]
+        return rendered, answer
 
     def _ready(self) -> "_Child":
         """A child that waits for a chat. The list's own methods are atomic."""
@@ -150,7 +164,11 @@ def one_system_message(messages: Sequence[Any]) -> Sequence[Any]:
 
 
 def _frame(messages: Sequence[Any], tools: Sequence[Any], arguments: Mapping[str, Any]) -> bytes:
-    return json.dumps({"messages": [*messages], "tools": [*tools], "arguments": arguments}).encode()
+    chat = {"messages": [*messages], "tools": [*tools], "arguments": arguments}
+    try:
+        return to_json(chat, inf_nan_mode="constants")
+    except PydanticSerializationError:  # half a character, or nested deeper than it goes
+        return json.dumps(chat).encode()
 
 
 def _continued(text: str) -> str:
@@ -202,7 +220,7 @@ class _Child:
             return 0.0
         return (int(fields[_USER]) + int(fields[_USER + 1])) / os.sysconf("SC_CLK_TCK")
 
-    def ask(self, content: bytes, limit_s: float) -> bytes:
+    def ask(self, content: bytes, limit_s: float) -> bytearray:
         """Sends a frame and waits for its answer.
 
         Raises:
@@ -221,7 +239,7 @@ class _Child:
         self._process.kill()
         self._process.wait()
 
-    def _read(self, count: int, end: float) -> bytes:
+    def _read(self, count: int, end: float) -> bytearray:
         found = bytearray()
         while len(found) < count:
             left = end - time.monotonic()
@@ -232,7 +250,7 @@ class _Child:
             if not part:
                 raise ConnectionResetError
             found += part
-        return bytes(found)
+        return found
 
 
 def load_chat_renderer(folder: Path) -> ChatRenderer | None:

@@ -131,9 +131,12 @@ class Tokenizer:
         if self._chats is None:
             text = "this model has no chat template"
             raise PacelineError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=CHAT_FIELD)
-        rendered = self._chats.render(messages, tools, arguments)
-        if context_limit is not None:
-            self.check_size(len(rendered.encode()), context_limit)
+
+        def check_size(size: int) -> None:
+            if context_limit is not None:
+                self.check_size(size, context_limit)
+
+        rendered = self._chats.render(messages, tools, arguments, check_size)
         self._check_parts(rendered, context_limit)
         return self._encoded(rendered, special_tokens=False)
 

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
-from services.gateway.http.reading.body import parsed_again
+from services.gateway.http.reading.body import validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody
 from services.gateway.http.schema.history import MOST_PARTS
@@ -167,7 +167,7 @@ def chat_of(body: CountBody) -> ChatBody:
     _configure(chat, body.output_config or OutputConfig())
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
-    return parsed_again(ChatBody, chat)
+    return validated(ChatBody, chat)
 
 
 def _configure(chat: dict[str, Any], config: OutputConfig) -> None:
@@ -195,9 +195,11 @@ def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
         elif isinstance(part, ToolUsePart):
             own.setdefault("tool_calls", []).append(_call(part))
         elif isinstance(part, ThinkingPart):
-            own["reasoning_content"] = own.get("reasoning_content", "") + part.thinking
+            own.setdefault("reasoning_content", []).append(part.thinking)
         if message.role != "assistant" and isinstance(part, ToolUsePart | ThinkingPart):
             raise invalid_field(f"messages[{index}].content[{place}].type", "is the assistant's")
+    if "reasoning_content" in own:
+        own["reasoning_content"] = "".join(own["reasoning_content"])
     if own["content"] or len(own) > 2 or not found:
         found.append(own)
     return found

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
-from services.gateway.http.reading.body import parsed, parsed_again
+from services.gateway.http.reading.body import parsed, validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling
 from services.gateway.http.schema.history import MOST_PARTS
@@ -215,7 +215,7 @@ def read_response(raw: bytearray) -> ResponseChat:
         PacelineError: it is invalid.
     """
     body = parsed(ResponsesBody, raw)
-    chat = parsed_again(ResponseChat, _chat(body))
+    chat = validated(ResponseChat, _chat(body))
     chat._asked = body
     return chat
 
@@ -258,13 +258,17 @@ def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
             found.append({"role": item.role, "content": _text(item.content)})
         else:
             _add(_turn(found), item)
+    for turn in found:
+        for name in ("content", "reasoning_content"):
+            if isinstance(turn.get(name), list):
+                turn[name] = "".join(turn[name])
     return found
 
 
 def _turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The assistant's message at the end, begun where there is none."""
+    """The assistant's message at the end, its texts as pieces, begun where there is none."""
     if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": ""})
+        messages.append({"role": "assistant", "content": []})
     return messages[-1]
 
 
@@ -273,9 +277,9 @@ def _add(turn: dict[str, Any], item: Item) -> None:
         function = {"name": item.name, "arguments": item.arguments}
         turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, ReasoningItem):
-        turn["reasoning_content"] = turn.get("reasoning_content", "") + _text(item.content or item.summary or [])
+        turn.setdefault("reasoning_content", []).append(_text(item.content or item.summary or []))
     elif isinstance(item, MessageItem):
-        turn["content"] += _text(item.content)
+        turn["content"].append(_text(item.content))
 
 
 def _text(content: str | Parts) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, to_json
+from pydantic_core import ErrorDetails, from_json
 
 from services.common.request.errors import Code, PacelineError, Reason, malformed
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
@@ -45,6 +45,14 @@ TAGS = frozenset(
 
 MOST_TAG = 64
 UNION_TAGS = frozenset({"str", "int", "float", "bool"})
+NO_PYTHON = {
+    "none_required": "Input should be null",
+    "model_type": "Input should be an object",
+    "model_attributes_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+    "list_type": "Input should be a valid array",
+}
+"""Faults whose own words are Python's, in those of JSON."""
 
 
 class Bodies:
@@ -90,7 +98,7 @@ class Bodies:
         whole: Callable[[], None] | None = None
         async with self._gates.present().place():
             async for piece in exchange.pieces():
-                body += inflate.push(piece, MAX_CLIENT_MESSAGE_BYTES - len(body))
+                inflate.push(piece, body, MAX_CLIENT_MESSAGE_BYTES)
                 if len(body) > MAX_CLIENT_MESSAGE_BYTES:
                     raise too_large(MAX_CLIENT_MESSAGE_BYTES)
                 if len(body) > LARGE_BYTES and whole is None:
@@ -109,50 +117,65 @@ def _trimmed(work: Callable[[bytearray], Result], body: bytearray) -> Result:
     """What the work makes; what it took meanwhile is given back before the next large body comes on top of it."""
     try:
         return work(body)
+    except PacelineError as error:
+        # Frames and causes of a refusal hold what was parsed, for as long as somebody holds the refusal.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        raise
     finally:
+        body.clear()
         give_back()
 
 
 def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
-    """The body as values; bounded work, but not for the event loop.
+    """The body as values; bounded work, but not for the event loop. The body is empty afterwards, where it can be.
+
+    It becomes objects once, and the model and its faults hold the same ones: a text may take four times its bytes.
 
     Raises:
         PacelineError: MALFORMED when it is no JSON, INVALID_FIELD or UNSUPPORTED with the name at fault.
     """
     Shape().take(body)
     try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-    if faults[0]["type"] == "json_invalid" and (name := _half_character(body)):
+        value = from_json(body, cache_strings="all" if len(body) <= LARGE_BYTES else "none")
+    except ValueError as error:
+        why = str(error)
+    else:
+        if isinstance(body, bytearray):
+            body.clear()
+        return validated(kind, value)
+    if name := _half_character(body):
         text = f"{name}: holds half a character, a \\u escape from d800 to dfff without its other half"
         raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
+    raise malformed(f"the body is not a JSON object: Invalid JSON: {why[:MOST_CHARACTERS]}")
+
+
+def validated(kind: type[Model], value: Any) -> Model:
+    """A value of JSON as a body, also one that was written in the words of another API; `parsed` tells what is raised.
+
+    Options that are not known and say nothing are taken out of the value.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
     unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
-    if unknown and (said := _without_absent(body, unknown)):
+    if unknown and _drop_absent(value, unknown):
         try:
-            return kind.model_validate_json(said)
+            return kind.model_validate(value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_input=False)
     raise _refused(faults)
 
 
-def _without_absent(body: bytes | bytearray, unknown: list[tuple[int | str, ...]]) -> bytes:
-    """The body without options that are not known and say nothing; empty where all of them say something."""
-    value, changed = json.loads(body), False
+def _drop_absent(value: Any, unknown: list[tuple[int | str, ...]]) -> bool:
+    """Whether any of the options that are not known says nothing; those are taken out of the value."""
+    changed = False
     for *steps, last in unknown:
         place = _place(value, steps)
         if last in place and is_absent(str(last), place[last]):
             del place[last]
             changed = True
-    return to_json(value, inf_nan_mode="constants") if changed else b""
-
-
-def parsed_again(kind: type[Model], value: Any) -> Model:
-    """A body of another API, as values, judged as a body of ours; `parsed` tells what is raised.
-
-    Written with escapes, letters beyond ASCII would take six times their memory.
-    """
-    return parsed(kind, to_json(value, inf_nan_mode="constants"))
+    return changed
 
 
 def _half_character(body: bytes | bytearray) -> str:
@@ -190,8 +213,8 @@ def _place(value: Any, steps: Sequence[int | str]) -> dict[Any, Any]:
 def _refused(faults: list[ErrorDetails]) -> PacelineError:
     """The refusal of a body, by its clearest fault."""
     first = _clearest([fault for fault in faults if fault["type"] != "extra_forbidden"] or faults)
-    if first["type"] in ("json_invalid", "model_type") and not first["loc"]:
-        return malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
+    if first["type"] == "model_type" and not first["loc"]:
+        return malformed(f"the body is not a JSON object: {_words(first)}")
     name = _name(first["loc"])
     if first["type"] == "extra_forbidden":
         instead = f"; {REFUSED[name]}" if name in REFUSED else ""
@@ -209,7 +232,7 @@ def _words(fault: ErrorDetails) -> str:
     if fault["type"] == "union_tag_not_found":
         return "is needed"
     if fault["type"] != "too_long":
-        return fault["msg"][:MOST_CHARACTERS]
+        return NO_PYTHON.get(fault["type"], fault["msg"])[:MOST_CHARACTERS]
     most, found = fault["ctx"]["max_length"], fault["ctx"].get("actual_length")
     return f"{found or f'more than {most}'} entries, at most {most} are allowed"
 

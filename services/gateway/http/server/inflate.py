@@ -10,12 +10,16 @@ ENCODINGS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflat
 """Encodings that are taken, with zlib's number for each."""
 
 
+STEP_BYTES = 1 << 16
+"""What is inflated at once."""
+
+
 class Plain:
     """A body as it is."""
 
-    def push(self, piece: bytes, room: int) -> bytes:
-        """The piece itself."""
-        return piece
+    def push(self, piece: bytes, body: bytearray, most: int) -> None:
+        """Adds the piece itself to the body."""
+        body += piece
 
     def finish(self) -> None:
         """Nothing is missing."""
@@ -29,19 +33,24 @@ class Inflater:
         self._encoding = encoding
         self._zlib = zlib.decompressobj(ENCODINGS[encoding])
 
-    def push(self, piece: bytes, room: int) -> bytes:
-        """What the piece becomes, at most one byte more than there is room.
+    def push(self, piece: bytes, body: bytearray, most: int) -> None:
+        """Adds what the piece becomes to the body, which has then at most one byte more than it may have.
 
         Raises:
             PacelineError: MALFORMED, it is not compressed so.
         """
-        try:
-            found = self._zlib.decompress(piece, room + 1)
-        except zlib.error as error:
-            raise malformed(f"the body is not {self._encoding}: {error}") from None
+        whole = False
+        while not whole:
+            room = min(STEP_BYTES, most + 1 - len(body))
+            try:
+                found = self._zlib.decompress(piece, room) if room > 0 else b""
+            except zlib.error as error:
+                raise malformed(f"the body is not {self._encoding}: {error}") from None
+            body += found
+            piece = self._zlib.unconsumed_tail
+            whole = len(found) < room or room <= 0
         if self._zlib.unused_data:
             raise malformed(f"the body goes on behind the end of its {self._encoding}")
-        return found
 
     def finish(self) -> None:
         """Checks that the body was whole.
