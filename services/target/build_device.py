@@ -209,9 +209,11 @@ def _nodes(settings: TargetSettings, model: Target, context: DraftContext) -> bo
     """Whether drafts are trees; where they cannot be, chains are served, and a line says why."""
     if not (settings.nodes and settings.speculates):
         return False
+    windowed = any(own.window for own in model.spec.groups)
     hindrances = {
         "the model has recurrent layers": model.spec.delta is not None,
         "a window of the model holds no tree": any(0 < own.window < MOST_NODES for own in model.spec.groups),
+        "no kernel has windows over trees": windowed and model.device.type == "cuda",
         "the drafter ranks no tokens": not context.ranks,
         "acceptance is synthetic": bool(settings.synthetic_acceptance),
     }

@@ -14,7 +14,10 @@ _WORDS = {
     "tiles_ptr": "*i32",
     "count_ptr": "*i32",
 }
-_GATES = {"gates_ptr": "*bf16", "live_ptr": "*i1"}
+_GATES = {"gates_ptr": "*bf16", "live_ptr": "*i1", "scale_ptr": "*bf16"}
+_SOFTMAX: dict[str, Any] = {"bias_ptr": None, "scale_ptr": None, "CAP": 0.0, "FACTOR": 1.0}
+_SIGMOIDS: dict[str, Any] = {"scale_ptr": None, "CAP": 30.0, "FACTOR": 2.5}
+_SCALED: dict[str, Any] = {"bias_ptr": None, "CAP": 0.0, "FACTOR": 1.0}
 _SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
 _CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
 _CUTS.append(replace(_CUTS[-1], more=0))
@@ -25,7 +28,11 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {"COUNT": count, "COUNT_PAD": padded, "TOP_K": 10, "TOP_PAD": 16, "RENORM": renorm, "PDL": True, **more},
             _WORDS | _GATES,
         )
-        for count, padded, renorm, more in ((128, 128, True, {}), (512, 512, False, {"live_ptr": None}))
+        for count, padded, renorm, more in (
+            (128, 128, True, _SOFTMAX),
+            (512, 512, False, {"live_ptr": None, **_SOFTMAX}),
+            (256, 256, True, _SIGMOIDS),
+        )
     ),
     *(
         (
@@ -36,7 +43,12 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             },
             _WORDS | _GATES,
         )
-        for count, padded, rows, more in ((128, 128, 2, {"live_ptr": None}), (512, 512, 16, {}))
+        for count, padded, rows, more in (
+            (128, 128, 2, {"live_ptr": None, **_SOFTMAX}),
+            (512, 512, 16, _SOFTMAX),
+            (256, 256, 16, _SIGMOIDS),
+            (128, 128, 2, _SCALED),
+        )
     ),
     *(
         (
@@ -51,12 +63,13 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.expert_kernel,
             {
                 "TOP_K": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
-                "GATED": gated, "AHEAD": even, "PDL": True, **({} if gated else {"squares_ptr": None, "at_ptr": None}),
+                "GATED": gated, "GELU": gated and not even, "AHEAD": even, "PDL": True,
+                **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,
         )
         for cut in _CUTS
-        for even, gated in ((True, True), (cut.rows > 16, False), (cut.rows == 16, False))
+        for even, gated in ((True, True), (False, True), (cut.rows > 16, False), (cut.rows == 16, False))
     ),
     *(
         (
@@ -64,6 +77,6 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {"COUNT": 128, "TOP_K": 8, "WIDTH_PAD": 2048, "OFFSET": offset, "PDL": True, **more},
             _WORDS | _SHARED,
         )
-        for offset, more in ((0.0, {"shared_ptr": None, "gate_ptr": None}), (1.0, {}))
+        for offset, more in ((0.0, {"shared_ptr": None, "gate_ptr": None}), (1.0, {}), (0.0, {"gate_ptr": None}))
     ),
 ]  # fmt: skip

@@ -34,6 +34,7 @@ from tests.kernels.argument_types import type_of
 from tests.kernels.delta_cases import DELTA_CASES
 from tests.kernels.expert_cases import EXPERT_CASES
 from tests.kernels.node_cases import NODE_CASES
+from tests.kernels.windowed_cases import WINDOWED_CASES
 
 TARGET = GPUTarget("cuda", 90, 32)
 HEADS = {
@@ -62,7 +63,16 @@ HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"OFFSET": 1.0},
 )
 """Qwen3's, Qwen2's, Llama's, and all at once."""
-STORED = {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "HALF_PAD": 32, "WIDE": tl.float32, "GROUP": 8, "PDL": True}
+STORED = {
+    "QUERIES": 8,
+    "KV_HEADS": 2,
+    "SIZE": 64,
+    "HALF_PAD": 32,
+    "WIDE": tl.float32,
+    "GROUP": 8,
+    "V_NORM": False,
+    "PDL": True,
+}
 CODES = {"kv_ptr": "*i8", "exponents_ptr": "*i8"}
 """Keys and values of eight bits."""
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
@@ -74,7 +84,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             swiglu._swiglu_kernel,
-            {"TILE": 256, "WIDE": tl.float32, "PDL": True, **squares},
+            {"TILE": 256, "WIDE": tl.float32, "GELU": False, "PDL": True, **squares},
             {},
         )
         for squares in NO_SQUARES
@@ -253,6 +263,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *DELTA_CASES,
     *EXPERT_CASES,
     *NODE_CASES,
+    *WINDOWED_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     *(

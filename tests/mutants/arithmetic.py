@@ -99,15 +99,15 @@ ARITHMETIC = (
     Mutant(
         "keys-tiled-by-the-number-of-rows",
         "services.common.kernels.span_attention.kernel",
-        '"TOKENS": TILE_TOKENS,',
-        '"TOKENS": TILE_TOKENS // (1 + (rows > 4)),',
+        '"TOKENS": tokens,',
+        '"TOKENS": tokens // (1 + (rows > 4)),',
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
         "splits-by-the-number-of-sequences",
         "services.common.kernels.span_attention.kernel",
-        "splits = split_count(span.mask.window)",
-        "splits = split_count(span.mask.window) * (1 + (batch > 8))",
+        "splits = split_count(span.mask.window, together, tokens)",
+        "splits = split_count(span.mask.window, together, tokens) * (1 + (batch > 8))",
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(

@@ -44,7 +44,8 @@ def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor
     if not on_kernel(norm_D):
         mixers = [host_mixer(layer, record, spec) for layer, record in zip(layers, spec.layers, strict=True)]
         return HostStack(spec, layers, norm_D, mixers)
-    return KernelStack(spec, layers, norm_D, [kernel_mixer(layer, spec) for layer in layers])
+    own = [kernel_mixer(layer, record, spec) for layer, record in zip(layers, spec.layers, strict=True)]
+    return KernelStack(spec, layers, norm_D, own)
 
 
 def refuse_without_kernels(spec: ModelSpec, dtype: torch.dtype) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from services.common.kernels.cap_logits import bounded
 from services.common.kernels.dispatch import INTERPRETED, on_kernel
 from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
@@ -66,6 +67,11 @@ class Target:
         return self.embed_VD.dtype
 
     @property
+    def logit_type(self) -> torch.dtype:
+        """Type of logits on a GPU: bounded ones would be alike too often in a narrow type."""
+        return torch.float32 if self.spec.logit_cap and self.dtype != torch.float64 else self.dtype
+
+    @property
     def device(self) -> torch.device:
         """Device of the weights."""
         return self.embed_VD.device
@@ -110,12 +116,15 @@ class Target:
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, room_TV: Tensor | None = None) -> Tensor:
-        """Return the logits [..., V] of normalised hidden states: on the CPU in float32 or wider.
+        """Return the logits [..., V] of normalised hidden states: on the CPU, and where bounded, float32 or wider.
 
         `room_TV` is memory for them, one row for each hidden state; the CPU path makes its own.
         """
         if self._head is None:
-            return linear(hidden.flatten(0, -2), self.lm_head_VD, room_TV).view(*hidden.shape[:-1], -1)
+            rows_TD, cap = hidden.flatten(0, -2), self.spec.logit_cap
+            found_TV = bounded(linear(rows_TD, self.lm_head_VD), cap, room_TV) if cap else None
+            found_TV = linear(rows_TD, self.lm_head_VD, room_TV) if found_TV is None else found_TV
+            return found_TV.view(*hidden.shape[:-1], -1)
         logits: Tensor = self._head(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
         if self.spec.logit_cap:
             logits = logits.div_(self.spec.logit_cap).tanh_().mul_(self.spec.logit_cap)
@@ -124,6 +133,8 @@ class Target:
     @torch.no_grad()
     def scored(self, hidden_TD: Tensor, room_TV: Tensor) -> tuple[Tensor, TileBest | None]:
         """Return on a GPU the logits [T, V] as `logits`, and the best of their tiles where the product finds them."""
+        if self.spec.logit_cap:
+            return self.logits(hidden_TD, room_TV), None
         return linear_scored(hidden_TD, self.lm_head_VD, room_TV)
 
 

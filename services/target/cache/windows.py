@@ -37,6 +37,10 @@ class WindowPlaces:
         self._taken = 0
         self._moves: dict[int, int] = {}
 
+    def anew(self) -> "WindowPlaces":
+        """Return places of the same sizes, none of which is taken."""
+        return WindowPlaces(self.total, len(self._place) - 1, self._size, self.window, self._ahead)
+
     @staticmethod
     def needed(window: int, ahead: int, block_size: int) -> int:
         """Places for window + ahead tokens of a sequence, which may begin and end within a block."""

@@ -82,7 +82,9 @@ class Pool:
                 anchor_S=arena.tensor(attach.ANCHOR),
                 history_length_S=arena.tensor(attach.HISTORY_LENGTH),
             ),
-            logits_TV=torch.empty(most, dtype=model.dtype, device=model.device) if on_kernel(model.embed_VD) else None,
+            logits_TV=torch.empty(most, dtype=model.logit_type, device=model.device)
+            if on_kernel(model.embed_VD)
+            else None,
         )
 
     def write_context(self, ids_T: Tensor, features_TF: Tensor, rows: Rows) -> Tensor | None:

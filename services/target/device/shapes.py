@@ -130,20 +130,19 @@ def shorts_of(
     from services.common.kernels.span_attention.cut import cut_span
     from services.common.kernels.span_attention.hopper.cut import cut_tiles
 
-    attention = spec.attention
-    group, size = attention.heads // attention.kv_heads, attention.head_dim
-
-    def cuts(rows: int, pairs: int, short: bool) -> tuple[object, object]:
+    def cuts(rows: int, pairs: int, size: int, short: bool) -> tuple[object, object]:
         tiles = cut_tiles(rows, pairs, size, short) if dtype == torch.bfloat16 else None
         return cut_span(rows, pairs, size * dtype.itemsize, short), tiles
 
     found = {
         (bucket, width)
         for bucket, width in (*product(buckets, widths), *((one.pieces, one.grain) for one in ragged))
-        for rows, pairs in [(width * group, bucket * attention.kv_heads)]
-        if cuts(rows, pairs, short=True) != cuts(rows, pairs, short=False)
+        for own in spec.groups
+        for rows, pairs in [(width * own.heads // own.kv_heads, bucket * own.kv_heads)]
+        if cuts(rows, pairs, own.head_dim, short=True) != cuts(rows, pairs, own.head_dim, short=False)
     }
-    if dtype == torch.bfloat16 and takes_row(group, attention.kv_heads, size, short=True):
+    alike = [takes_row(own.heads // own.kv_heads, own.kv_heads, own.head_dim, short=True) for own in spec.groups]
+    if dtype == torch.bfloat16 and any(alike):
         found.add((1, 1))
     return frozenset(found)
 

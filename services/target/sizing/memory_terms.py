@@ -256,7 +256,9 @@ def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     vocab, row = model.spec.vocab_size, _row_elements(model.spec)
     rows = settings.slots * widths[-1]
     forward = max(rows * (row + vocab), pack_tokens(settings, model, widths) * row)
-    return model.dtype.itemsize * forward + scratch_bytes(rows, vocab) + model.widened_bytes
+    # Bounded logits lie beside the product that they are made of.
+    bounded = model.logit_type.itemsize * rows * vocab if model.spec.logit_cap else 0
+    return model.dtype.itemsize * forward + bounded + scratch_bytes(rows, vocab) + model.widened_bytes
 
 
 def _expert_bytes(model: Target) -> int:

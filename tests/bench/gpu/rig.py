@@ -56,9 +56,8 @@ class Rig:
 
     def __init__(self, settings: RigSettings, folder: Path) -> None:
         """Loads and captures; takes a minute or two."""
-        self.settings = settings
         pair = write_configs(folder, settings.shape, settings.family, settings.changes)
-        self.worker: Worker = build_worker(
+        worker = build_worker(
             TargetSettings(
                 model=str(pair.target),
                 drafter_model=str(pair.drafter),
@@ -81,8 +80,19 @@ class Rig:
             ),
             os.getpid(),
         )
+        self._take(settings, worker, pair.drafter)
+
+    @classmethod
+    def around(cls, settings: RigSettings, worker: Worker, drafter: Path) -> Rig:
+        """A rig of a target's device side that is there, with `drafter`'s folder, and is used by nobody else."""
+        rig = cls.__new__(cls)
+        rig._take(settings, worker, drafter)
+        return rig
+
+    def _take(self, settings: RigSettings, worker: Worker, drafter: Path) -> None:
+        self.settings, self.worker = settings, worker
         self._dtype: torch.dtype = getattr(torch, settings.dtype)
-        self._drafter = pair.drafter
+        self._drafter = drafter
         self.steps = self.worker.runner.steps
         self.pool = self.worker.runner.pool
         self.slots = self.pool.state.slots

@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.experts.program import (
+    combine_beside_kernel,
     combine_kernel,
     expert_kernel,
     route_few_kernel,
@@ -71,41 +72,73 @@ class Routes:
     none_1: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Rating:
+    """How experts are chosen and weighted, where not by a softmax alone.
+
+    With `bias_E` they are rated by the sigmoids of a router's numbers, which `cap` bounds by tanh, and the bias counts
+    for the choice alone. Weights are multiplied by `scale_E`, where there is one, and by `factor`.
+    """
+
+    bias_E: Tensor | None = None
+    scale_E: Tensor | None = None
+    cap: float = 0.0
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class BesideNorms:
+    """Weights of norms: of the experts' sum, of what is beside it, of the sum of both, and before the next part."""
+
+    mixed_D: Tensor
+    dense_D: Tensor
+    own_D: Tensor
+    next_D: Tensor
+
+
 def route(
-    gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renorm: bool, uses_E: Tensor | None = None
+    gates_TF: Tensor,
+    live_T: Tensor | None,
+    count: int,
+    top_k: int,
+    renorm: bool,
+    uses_E: Tensor | None = None,
+    rating: Rating | None = None,
 ) -> Routes:
     """Choose experts by the first `count` columns of the router's product; rows that are not live get none."""
     rows = len(gates_TF)
     ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
     weights_TK = torch.empty((rows, top_k), dtype=torch.float32, device=gates_TF.device)
     assert gates_TF.stride(1) == 1, "gates of a row lie side by side"
+    rating = rating or Rating()
     how = {
         "COUNT": count, "COUNT_PAD": triton.next_power_of_2(count), "TOP_K": top_k,
-        "TOP_PAD": triton.next_power_of_2(top_k), "RENORM": renorm, "PDL": PDL,
+        "TOP_PAD": triton.next_power_of_2(top_k), "RENORM": renorm, "CAP": rating.cap, "FACTOR": rating.factor,
+        "PDL": PDL,
     }  # fmt: skip
     if rows > FEW:
         none_1 = ids_TK.new_empty(1)
         route_kernel[(rows,)](
-            gates_TF, live_T, ids_TK, weights_TK, none_1, gates_TF.stride(0), **how,
+            gates_TF, live_T, rating.bias_E, rating.scale_E, ids_TK, weights_TK, none_1, gates_TF.stride(0), **how,
             num_warps=1 if count <= 256 else 4, **LAUNCH,
         )  # fmt: skip
         return Routes(ids_TK, weights_TK, count, uses_E=uses_E, none_1=none_1)
     places = _unwritten(ids_TK, min(count, rows * top_k), FEW)
     route_few_kernel[(1,)](
-        gates_TF, live_T, ids_TK, weights_TK, places.order_NR, places.tiles_2N, places.count_1, uses_E, rows,
-        places.tiles, gates_TF.stride(0), **how, ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW,
-        num_warps=1 if rows == 1 else 8, **LAUNCH,
+        gates_TF, live_T, rating.bias_E, rating.scale_E, ids_TK, weights_TK, places.order_NR, places.tiles_2N,
+        places.count_1, uses_E, rows, places.tiles, gates_TF.stride(0), **how,
+        ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW, num_warps=1 if rows == 1 else 8, **LAUNCH,
     )  # fmt: skip
     return Routes(ids_TK, weights_TK, count, places)
 
 
 def multiply_experts(
-    normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None
+    normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None, gelu: bool = False
 ) -> Tensor:
     """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
     cut = cut or tiling(routes.ids_TK.numel(), routes.count)
     places = sort(routes, cut)
-    return multiply_down(multiply_gated(normed, stack, places, cut, eps), stack, routes, places, cut)
+    return multiply_down(multiply_gated(normed, stack, places, cut, eps, gelu), stack, routes, places, cut)
 
 
 def sort(routes: Routes, cut: Tiling) -> Places:
@@ -130,12 +163,14 @@ def _unwritten(ids_TK: Tensor, tiles: int, places: int, count_1: Tensor | None =
     return Places(order_NR, tiles_2N, ids_TK.new_empty(1) if count_1 is None else count_1, ids_TK.shape[1])
 
 
-def multiply_gated(normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float) -> Tensor:
-    """Return SwiGLU of gate and up [N R, I] of each place's row; places that are not taken are not written."""
+def multiply_gated(
+    normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float, gelu: bool = False
+) -> Tensor:
+    """Return SwiGLU or GeGLU of gate and up [N R, I] of each place's row; places that are free are not written."""
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((places.order_NR.numel(), stack.down_EDF.shape[2]))
     at_E = None if stack.at_2E is None else stack.at_2E[0]
-    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps)
+    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu)
     return inner_PI
 
 
@@ -159,7 +194,8 @@ def combine(
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `stream + parts`, and that sum, which overwrites the stream.
 
-    `shared_TD` is what all rows take, times the sigmoid of `gate_T`. The norm is as `linear_added` begins it.
+    `shared_TD` is what all rows take, times the sigmoid of `gate_T` where there is one. The norm is as
+    `linear_added` begins it.
     """
     rows, top_k, width = parts_TKD.shape
     assert stream_TD.is_contiguous(), "rows must be contiguous"
@@ -172,9 +208,33 @@ def combine(
     return Normed(scaled_TD, squares_T), stream_TD
 
 
+def combine_beside(
+    parts_TKD: Tensor,
+    routes: Routes,
+    dense_TD: Tensor,
+    stream_TD: Tensor,
+    norms: BesideNorms,
+    squares_T: Tensor,
+    eps: float,
+    offset: float = 0.0,
+    scale_1: Tensor | None = None,
+) -> tuple[Normed, Tensor]:
+    """Return the norm of `(stream + norm(norm(parts) + norm(dense))) * scale`, and that sum, in memory of its own."""
+    rows, top_k, width = parts_TKD.shape
+    assert dense_TD.is_contiguous(), "rows must be contiguous"
+    assert stream_TD.is_contiguous(), "rows must be contiguous"
+    total_TD, scaled_TD = torch.empty_like(stream_TD), torch.empty_like(stream_TD)
+    combine_beside_kernel[(rows,)](
+        parts_TKD, routes.ids_TK, routes.weights_TK, dense_TD, norms.mixed_D, norms.dense_D, norms.own_D, norms.next_D,
+        stream_TD, scale_1, total_TD, scaled_TD, squares_T, width, 1.0 / width, eps, COUNT=routes.count, TOP_K=top_k,
+        WIDTH_PAD=triton.next_power_of_2(width), OFFSET=offset, PDL=PDL, num_warps=8, **LAUNCH,
+    )  # fmt: skip
+    return Normed(scaled_TD, squares_T), total_TD
+
+
 def _multiply(
     x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
-    squares_T: Tensor | None = None, eps: float = 0.0,
+    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
@@ -187,7 +247,7 @@ def _multiply(
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
         outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=rows, MORE=more, BAND=cut.band,
-        DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated,
+        DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
         AHEAD=cut.ahead and at_E is None, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

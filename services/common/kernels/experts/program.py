@@ -9,58 +9,19 @@ accumulator, whatever the tile; parts are added by rank.
 import triton
 import triton.language as tl
 
+from services.common.kernels.experts.choice import chosen_experts
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
+from services.common.kernels.sandwich.kernel import leave_sum, normalised
 from services.common.kernels.sums import root_scale, squares
-
-
-@triton.jit
-def softmax_of(logit_RE):
-    """Return the greatest logit of each row and the sum of its powers, which is one of whole numbers."""
-    best = tl.max(logit_RE, 1, keep_dims=True)
-    total = tl.sum((tl.exp(logit_RE - best) * 1099511627776.0 + 0.5).to(tl.int64), 1, keep_dims=True)
-    return best, total.to(tl.float32) * 9.094947017729282e-13
-
-
-@triton.jit
-def shares(logit, best, total, inside):
-    """Return shares, and whole numbers in their order, whose best a warp finds in one instruction; outside is last."""
-    share = tl.exp(logit - best) / total
-    return share, tl.where(inside, tl.where(share == share, share, 0.0).to(tl.int32, bitcast=True), -1)
-
-
-@triton.jit
-def best_experts(
-    logit_RE, inside, expert, rank,
-    ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
-):  # fmt: skip
-    """Return of each row its experts by rank, their weights, the rank of each expert, and which experts are taken.
-
-    The bits are those of a row alone. A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
-    """
-    best, total = softmax_of(logit_RE)
-    share, key = shares(logit_RE, best, total, inside)
-    there = share == share
-    chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
-    ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
-    for place in tl.static_range(TOP_K):
-        best = tl.max(key, 1, keep_dims=True)
-        one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)
-        weight = best.to(tl.float32, bitcast=True)
-        chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
-        ranks, key = tl.where(expert == one, place, ranks), tl.where(expert == one, -1, key)
-        sum_R1 += weight
-    if RENORM:
-        weights = weights / sum_R1
-    odd = tl.max((inside & (there == 0)).to(tl.int32), 1, keep_dims=True)
-    return chosen, tl.where(odd != 0, float("nan"), weights), ranks, inside & (key == -1)
+from services.common.kernels.swiglu.kernel import activated
 
 
 @triton.jit
 def route_kernel(
-    gates_ptr, live_ptr, ids_ptr, weights_ptr, tiles_ptr, stride,
+    gates_ptr, live_ptr, bias_ptr, scale_ptr, ids_ptr, weights_ptr, tiles_ptr, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
-    PDL: tl.constexpr,
+    CAP: tl.constexpr, FACTOR: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Choose a row's experts, the lowest of equal ones first; a row that is padding gets the number COUNT, for none.
 
@@ -74,7 +35,9 @@ def route_kernel(
     inside = expert < COUNT
     gates_at = gates_ptr + row.to(tl.int64) * stride + expert
     logit = tl.load(gates_at, mask=inside, other=float("-inf")).to(tl.float32)
-    chosen, weights, _, _ = best_experts(logit, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM)
+    chosen, weights, _, _ = chosen_experts(
+        logit, bias_ptr, scale_ptr, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
+    )
     if live_ptr is not None:
         chosen = tl.where(tl.load(live_ptr + row) != 0, chosen, COUNT)
     at = row * TOP_K + rank
@@ -84,9 +47,10 @@ def route_kernel(
 
 @triton.jit
 def route_few_kernel(
-    gates_ptr, live_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, rows, most_tiles, stride,
+    gates_ptr, live_ptr, bias_ptr, scale_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, rows,
+    most_tiles, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
-    ROWS: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    CAP: tl.constexpr, FACTOR: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Choose as `route_kernel` and place as `sort_kernel` in one program: no expert has more rows than a tile."""
     allow_next(PDL)
@@ -95,7 +59,9 @@ def route_few_kernel(
     inside, live = expert < COUNT, row < rows
     logit = tl.load(gates_ptr + row * stride + expert, mask=inside & live, other=0.0).to(tl.float32)
     logit = tl.where(inside, logit, float("-inf"))
-    chosen, weights, ranks, taken = best_experts(logit, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM)
+    chosen, weights, ranks, taken = chosen_experts(
+        logit, bias_ptr, scale_ptr, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
+    )
     if live_ptr is not None:
         live = live & (tl.load(live_ptr + row, mask=live, other=0) != 0)
     chosen, taken = tl.where(live, chosen, COUNT), (taken & live).to(tl.int32)
@@ -212,13 +178,13 @@ def multiplied_twice(
 @triton.jit
 def store_band(
     total, scale, target, used, out_ptr, band, outputs,
-    ROWS: tl.constexpr, LINES: tl.constexpr, GATED: tl.constexpr,
+    ROWS: tl.constexpr, LINES: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr,
 ):  # fmt: skip
     """Round a band of a product, join its halves where it is GATED, and store it by target."""
     kind = out_ptr.dtype.element_ty
     result = total.to(kind).to(tl.float32)
     if GATED:
-        result = gated(result, scale, LINES, ROWS)
+        result = gated(result, scale, LINES, ROWS, GELU)
     output = band * LINES + tl.arange(0, LINES)
     at = target.to(tl.int64)[None, :] * outputs + output[:, None]
     tl.store(out_ptr + at, result.to(kind), mask=used[None, :] & (output < outputs)[:, None])
@@ -234,11 +200,11 @@ def scales_of(squares_ptr, source, used, inverse_depth, eps):
 
 
 @triton.jit
-def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr):
-    """Return SwiGLU of a band whose first half are the gate's lines, of rows times their scale."""
+def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr):
+    """Return SwiGLU, or GeGLU, of a band whose first half are the gate's lines, of rows times their scale."""
     result *= scale[None, :]
     gate, up = tl.split(tl.permute(tl.reshape(result, (2, LINES, ROWS)), (1, 2, 0)))
-    return gate / (1.0 + tl.exp(-gate)) * up
+    return activated(gate, GELU) * up
 
 
 @triton.jit
@@ -246,7 +212,7 @@ def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
     TOP_K: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, GATED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
@@ -301,11 +267,26 @@ def expert_kernel(
             total, more = multiplied_twice(
                 x_ptr, source, used, later, later_used, weight_ptr, line, fitting, depth, ROWS, MORE, BAND, DEPTH, EVEN
             )
-            store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED)
+            store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED, GELU)
         else:
             total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
         allow_next(PDL and not (AHEAD and GATED))
-        store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED)
+        store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED, GELU)
+
+
+@triton.jit
+def added(
+    parts_ptr, ids_ptr, weights_ptr, row, column, inside, width,
+    COUNT: tl.constexpr, TOP_K: tl.constexpr, WIDTH_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return the sum of a row's parts, by rank."""
+    total = tl.zeros((WIDTH_PAD,), tl.float32)
+    for rank in tl.static_range(TOP_K):
+        pair = row * TOP_K + rank
+        there = inside & (tl.load(ids_ptr + pair) < COUNT)
+        part = tl.load(parts_ptr + pair * width + column, mask=there, other=0.0).to(tl.float32)
+        total = total + part * tl.load(weights_ptr + pair)
+    return total
 
 
 @triton.jit
@@ -319,19 +300,37 @@ def combine_kernel(
     allow_next(PDL)
     norm = norm_weight(tl.load(norm_ptr + column, mask=inside, other=0.0).to(tl.float32), OFFSET)
     await_previous(PDL)
-    total = tl.zeros((WIDTH_PAD,), tl.float32)
-    for rank in tl.static_range(TOP_K):
-        pair = row * TOP_K + rank
-        there = inside & (tl.load(ids_ptr + pair) < COUNT)
-        part = tl.load(parts_ptr + pair * width + column, mask=there, other=0.0).to(tl.float32)
-        total = total + part * tl.load(weights_ptr + pair)
+    total = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, WIDTH_PAD)
     if shared_ptr is not None:
-        gate = tl.load(gate_ptr + row * gate_stride).to(tl.float32)
         shared = tl.load(shared_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        total = total + shared / (1.0 + tl.exp(-gate))
+        if gate_ptr is not None:
+            shared = shared / (1.0 + tl.exp(-tl.load(gate_ptr + row * gate_stride).to(tl.float32)))
+        total = total + shared
     stream = tl.load(stream_ptr + at, mask=inside, other=0.0)
     rounded = (total + stream.to(tl.float32)).to(stream.dtype)
     tl.store(stream_ptr + at, rounded, mask=inside)
     wide = rounded.to(tl.float32)
     tl.store(scaled_ptr + at, (wide * norm).to(stream.dtype), mask=inside)
     tl.store(squares_ptr + row, tl.sum(squares(wide), 0))
+
+
+@triton.jit
+def combine_beside_kernel(
+    parts_ptr, ids_ptr, weights_ptr, dense_ptr, mixed_norm_ptr, dense_norm_ptr, own_norm_ptr, next_norm_ptr,
+    stream_ptr, scale_ptr, total_ptr, scaled_ptr, squares_ptr, width, inverse_width, eps,
+    COUNT: tl.constexpr, TOP_K: tl.constexpr, WIDTH_PAD: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Add a row's parts by rank and what is beside them, each normalised; do with the sum as `sandwich` does."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
+    inside = column < width
+    allow_next(PDL)
+    await_previous(PDL)
+    mixed = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, WIDTH_PAD)
+    mixed = normalised(mixed, mixed_norm_ptr, column, inside, inverse_width, eps, OFFSET)
+    dense = tl.load(dense_ptr + row * width + column, mask=inside, other=0.0).to(tl.float32)
+    fed = normalised(dense, dense_norm_ptr, column, inside, inverse_width, eps, OFFSET) + mixed
+    fed = normalised(fed, own_norm_ptr, column, inside, inverse_width, eps, OFFSET)
+    leave_sum(
+        fed, stream_ptr, next_norm_ptr, scale_ptr, total_ptr, scaled_ptr, squares_ptr, row, column, inside, width,
+        OFFSET,
+    )  # fmt: skip

@@ -44,12 +44,19 @@ def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None)
     return reference.linear(x_TD, weight_FD, out_TF), None
 
 
-def linear_gated(normed: Normed, weight_FD: Weight, eps: float) -> Tensor:
-    """Return SwiGLU of `norm @ weight.T`, [T, I], of a weight [2 I, D] that holds the gate's rows first."""
+def linear_gated(normed: Normed, weight_FD: Weight, eps: float, gelu: bool = False) -> Tensor:
+    """Return SwiGLU of `norm @ weight.T`, [T, I], of a weight [2 I, D] that holds the gate's rows first.
+
+    With `gelu` it is GeGLU, by tanh's approximation.
+    """
     if not on_kernel(normed.rows_TD):
-        return reference.linear_gated(normed, weight_FD, eps)
+        return reference.linear_gated(normed, weight_FD, eps, gelu)
     from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
 
+    if gelu:
+        from services.common.kernels.swiglu.kernel import swiglu
+
+        return swiglu(linear(normed.rows_TD, weight_FD), normed.squares_T, normed.width, eps, gelu=True)
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear_gated(normed, weight_FD, eps)
     if isinstance(weight_FD, PackedWeight):

@@ -11,7 +11,7 @@ from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.normed import Normed
 from services.common.kernels.rms_norm.reference import add_rms_norm
-from services.common.kernels.swiglu.reference import swiglu
+from services.common.kernels.swiglu.reference import geglu, swiglu
 
 _PROBED = (1, 64, 32), (7, 576, 96), (33, 1000, 48)
 """Rows, depths and widths of products whose sums are compared."""
@@ -67,9 +67,10 @@ def divided(product_TF: Tensor, normed: Normed, eps: float) -> Tensor:
     return (product_TF * (mean_T1 + eps).rsqrt()).to(product_TF.dtype)
 
 
-def linear_gated(normed: Normed, weight_FD: Weight, eps: float) -> Tensor:
-    """Return SwiGLU of `norm @ weight.T`."""
-    return swiglu(divided(linear(normed.rows_TD, weight_FD), normed, eps))
+def linear_gated(normed: Normed, weight_FD: Weight, eps: float, gelu: bool = False) -> Tensor:
+    """Return SwiGLU of `norm @ weight.T`, or GeGLU."""
+    both_TF = divided(linear(normed.rows_TD, weight_FD), normed, eps)
+    return geglu(both_TF) if gelu else swiglu(both_TF)
 
 
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:

@@ -13,6 +13,7 @@ _FEW_ROWS, _ROWS = 16, 16 if INTERPRETED else 64
 _PROMPT_ROWS = 1024
 _WIDE_ROWS = 16 if INTERPRETED else 32
 _NARROW_HEAD_BYTES = 256
+_WIDEST, _STAGES_WIDEST = 256, 2
 
 
 class Cut(NamedTuple):
@@ -49,6 +50,13 @@ def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut
     if groups * 4 > PROCESSORS and narrow:
         return Cut(tile, 1, _STAGES_ALONE) if short else Cut(tile, PROCESSORS // groups, _STAGES_SHARED)
     return Cut(tile, MOST_SPLITS, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= PROCESSORS else _STAGES, warps)
+
+
+def cut_heads(size: int, cut: Cut) -> Cut:
+    """Return the cut for heads of `size`: of the widest, registers and shared memory hold few rows and one tile."""
+    if size <= _WIDEST:
+        return cut
+    return cut._replace(tile=min(cut.tile, _WIDE_ROWS), stages=_STAGES_WIDEST, warps=8)
 
 
 def _wide_tile(rows: int, pairs: int) -> tuple[int, int]:

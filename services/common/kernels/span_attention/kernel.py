@@ -13,24 +13,26 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
-from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention.cut import cut_heads, cut_span
 from services.common.kernels.span_attention.hopper import attend_tiles, tiles_of
 from services.common.kernels.span_attention.merge import merge_kernel, merge_rows
 from services.common.kernels.span_attention.program import attend_kernel
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, part_count, split_count
+from services.common.kernels.span_attention.splits import MOST_SPLITS, part_count, split_count, tile_tokens
 from services.common.kernels.span_attention.tree.kernel import attend_tree
 
 _LOG2_E = 1.4426950408889634
 
 
 def attend_span(
-    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None
-) -> Tensor:
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None,
+    exponents_2NSH: Tensor | None = None, scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """Let row j attend to positions 0 .. length + j; the result is in `room_BWF`, where that is given."""
     if span.mask.lineage_BWW is not None:
+        assert scale is None, "no kernel has other scales over trees"
         return attend_tree(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
-    return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF, exponents_2NSH)
+    return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF, exponents_2NSH, scale)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -40,15 +42,18 @@ def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSH
 
 def _launch(
     q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD: Tensor, span: Span,
-    room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None,
+    room_BWF: Tensor | None = None, exponents_2NSH: Tensor | None = None, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
     group = heads // kv_heads
     rows = width * group
     room = span.block_table_BN.shape[1] * span.block_size
-    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short)
-    splits = split_count(span.mask.window)
+    cut = cut_heads(size, cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short))
+    # A program that is alone begins where its own rows' windows do, programs that share begin where the sequence's do.
+    together = width if cut.programs > 1 or keys is not None else min(width, triton.cdiv(cut.tile, group) + 1)
+    tokens = tile_tokens(size)
+    splits = split_count(span.mask.window, together, tokens)
     own = None if keys is None or values is None else (keys, values)
     tiles = tiles_of(q_BWHD, kv_2NSHD, span, own)
     programs = tiles.programs if tiles else splits if cut.programs == MOST_SPLITS else cut.programs
@@ -64,11 +69,11 @@ def _launch(
     ancestors_BW, causal = span.mask.ancestors_BW, keys is None or span.mask.causal
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
-        "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": TILE_TOKENS, "PDL": PDL,
+        "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": tokens, "PDL": PDL,
         "HAS_BLOCK": keys is not None, "WIDE": tl.float64 if wide == torch.float64 else tl.float32,
         "PROGRAMS": programs, "PARTS": parts, **LAUNCH,
     }  # fmt: skip
-    scale = size**-0.5 * _LOG2_E
+    scale = (size**-0.5 if scale is None else scale) * _LOG2_E
     if tiles:
         attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own)
     else:

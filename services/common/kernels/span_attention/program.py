@@ -47,6 +47,9 @@ def attend_kernel(
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
     seen = total if HAS_BLOCK else tl.minimum(total, length + last_row // GROUP + 1)
     oldest = oldest_seen(length, WINDOW)
+    if PROGRAMS == 1 and WINDOW > 0 and not HAS_BLOCK and not HAS_TREE:
+        # Rows of padding have windows behind the end.
+        oldest = tl.minimum(oldest_seen(length + first_row // GROUP, WINDOW), tl.maximum(total - 1, 0))
     low = tl.zeros((TILE,), dtype=tl.int32)
     if WINDOW > 0:
         row_position = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1))

@@ -8,10 +8,12 @@ from services.common.kernels.kv_codes.reference import widened
 from services.common.kernels.span_attention.span import Span
 
 
-def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, exponents_2NSH: Tensor | None = None) -> Tensor:
+def attend_span(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, exponents_2NSH: Tensor | None = None, scale: float | None = None
+) -> Tensor:
     """Let row j attend to positions 0 .. length + j."""
     room_2BTHD = room_for(kv_2NSHD, span.read_BT)
-    return attend_paged(q_BWHD, kv_2NSHD, exponents_2NSH, span.read_BT, room_2BTHD, span.bias_B1WT)
+    return attend_paged(q_BWHD, kv_2NSHD, exponents_2NSH, span.read_BT, room_2BTHD, span.bias_B1WT, scale)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:

@@ -16,6 +16,12 @@ TILE_TOKENS = 16 if INTERPRETED else 64
 MOST_SPLITS = 4 if INTERPRETED else 16
 _MOST = tl.constexpr(MOST_SPLITS)
 _DIGITS = 3
+_WIDE_HEAD = 256
+
+
+def tile_tokens(size: int) -> int:
+    """Return the positions of a tile of keys of heads of `size`: of the widest, shared memory holds half as many."""
+    return TILE_TOKENS if INTERPRETED or size <= _WIDE_HEAD else TILE_TOKENS // 2
 
 
 def split_tokens(seen: int, tokens: int = TILE_TOKENS) -> int:
@@ -25,9 +31,11 @@ def split_tokens(seen: int, tokens: int = TILE_TOKENS) -> int:
     return (tiles + (1 << shift) - 1 >> shift << shift) * tokens
 
 
-def split_count(window: int) -> int:
-    """Return how many splits a row sees at most; a window need not begin where a split does."""
-    return MOST_SPLITS + (window > 0)
+def split_count(window: int, width: int = 1, tokens: int = TILE_TOKENS) -> int:
+    """Return how many splits so many rows in a row see at most; a window need not begin where a split does."""
+    if not window:
+        return MOST_SPLITS
+    return max(MOST_SPLITS + 1, (window + width - 3) // split_tokens(window, tokens) + 2)
 
 
 def part_count(splits: int, programs: int) -> int:

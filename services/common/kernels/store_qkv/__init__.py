@@ -20,6 +20,7 @@ def project_qkv(
     bias_F: Tensor | None = None,
     offset: float = 0.0,
     exponents_2NSH: Tensor | None = None,
+    v_norm: bool = False,
 ) -> Tensor:
     """Return the rotated queries [T, Hq, D]; store the rotated keys and the values at the rows' flat slots.
 
@@ -34,6 +35,7 @@ def project_qkv(
         bias_F: what the projection adds to each line; None for a model without it.
         offset: what the head norms add to their weights.
         exponents_2NSH: with them K/V are codes (`kv_codes`).
+        v_norm: whether heads of values are normalised, without a weight.
     """
     if on_kernel(normed.rows_TD):
         from services.common.kernels.store_qkv import kernel
@@ -41,4 +43,4 @@ def project_qkv(
         project = kernel.project_qkv
     else:
         project = reference.project_qkv
-    return project(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH)
+    return project(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH, v_norm)

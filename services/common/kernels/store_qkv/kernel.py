@@ -15,7 +15,7 @@ from services.common.kernels.linear.weight import Weight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads
-from services.common.kernels.sums import root_scale
+from services.common.kernels.sums import root_scale, squares
 
 
 def project_qkv(
@@ -29,10 +29,13 @@ def project_qkv(
     bias_F: Tensor | None = None,
     offset: float = 0.0,
     exponents_2NSH: Tensor | None = None,
+    v_norm: bool = False,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
-    return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width, exponents_2NSH)
+    return store_qkv(
+        mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width, exponents_2NSH, v_norm
+    )
 
 
 def store_qkv(
@@ -46,6 +49,7 @@ def store_qkv(
     offset: float = 0.0,
     width: int = 0,
     exponents_2NSH: Tensor | None = None,
+    v_norm: bool = False,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots.
 
@@ -65,7 +69,7 @@ def store_qkv(
         kv_2NSHD if exponents_2NSH is None else exponents_2NSH, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / max(width, 1), eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, HALF_PAD=triton.next_power_of_2(size // 2), WIDE=wide,
-        GROUP=GROUP, OFFSET=offset, PDL=PDL, **LAUNCH,
+        GROUP=GROUP, OFFSET=offset, V_NORM=v_norm, PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
@@ -75,7 +79,7 @@ def _store_qkv_kernel(
     mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, exponents_ptr, slots_ptr, places,
     inverse_width, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr,
-    GROUP: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
+    GROUP: tl.constexpr, OFFSET: tl.constexpr, V_NORM: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Groups of heads in the order queries, keys, values; none mixes two kinds. K/V of eight bits are codes."""
     allow_next(PDL)
@@ -118,6 +122,8 @@ def _store_qkv_kernel(
         takes = (value_head < KV_HEADS)[:, None] & (column < SIZE)[None, :]
         at = (QUERIES + KV_HEADS + value_head[:, None]) * SIZE + column[None, :]
         value = load_heads(mixed_ptr, bias_ptr, at, takes, scale, WIDE)
+        if V_NORM:
+            value *= _root(value, eps, SIZE)
         place = (places + slot) * KV_HEADS + value_head
         if kv_ptr.dtype.element_ty == tl.int8:
             value = value.to(q_ptr.dtype.element_ty)
@@ -125,3 +131,11 @@ def _store_qkv_kernel(
         else:
             target = kv_ptr + place[:, None] * SIZE + column[None, :]
             tl.store(target, value.to(kv_ptr.dtype.element_ty), mask=takes)
+
+
+@triton.jit
+def _root(value, eps, SIZE: tl.constexpr):
+    """Return one over the root mean square of heads [M, 1], which lie in lines padded with zeros."""
+    if value.dtype == tl.float64:
+        return tl.rsqrt(tl.sum(value * value, 1) / SIZE + eps)[:, None]
+    return root_scale(tl.sum(squares(value), 1), 1.0 / SIZE, eps)[:, None]

@@ -6,6 +6,7 @@ from services.common.kernels.kv_codes.reference import store_codes
 from services.common.kernels.linear import Normed
 from services.common.kernels.linear.reference import divided, linear
 from services.common.kernels.linear.weight import Weight
+from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 
@@ -21,9 +22,14 @@ def project_qkv(
     bias_F: Tensor | None = None,
     offset: float = 0.0,
     exponents_2NSH: Tensor | None = None,
+    v_norm: bool = False,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     mixed_TF = divided(linear(normed.rows_TD, qkv_FD), normed, eps)
+    if v_norm:
+        assert bias_F is None, "values have a bias or a norm"
+        values_THD = mixed_TF[:, -kv_2NSHD.shape[3] * kv_2NSHD.shape[4] :].unflatten(1, kv_2NSHD.shape[3:])
+        values_THD.copy_(rms_norm(values_THD, None, eps))
     return store_qkv(mixed_TF, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, exponents_2NSH)
 
 

@@ -29,7 +29,7 @@ class DeltaMixer:
         return DeltaConstants(own.conv_CK, own.decay_H, own.bias_H, self.delta.k_heads, self.delta.k_dim)
 
     def __call__(
-        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+        self, normed: Normed, rows: Rows, rotations: Sequence[Rotation], state: LayerState, plans: Sequence[SpanPlan]
     ) -> Tensor:
         """`state` are the states and rings of all slots; nothing turns here."""
         own, (state_SHKV, ring_SRC) = self.weights, state

@@ -9,16 +9,18 @@ from torch import Tensor
 
 from services.common.kernels.ahead import all_layers
 from services.common.kernels.embedding import embedding
-from services.common.kernels.linear import Normed, linear_added, linear_gates
+from services.common.kernels.head_gates import gate_heads
+from services.common.kernels.linear import Normed, linear, linear_added, linear_gates, linear_normed
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
+from services.common.kernels.sandwich import add_normed
 from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.gpu.delta_mixer import DeltaMixer
-from services.common.model.gpu.ffn import kernel_ffn
-from services.common.model.spec import LayerSpec, StackSpec
+from services.common.model.gpu.ffn import layer_ffn
+from services.common.model.spec import Attention, LayerSpec, StackSpec
 from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.delta_weights import DeltaWeights
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
@@ -30,11 +32,11 @@ class Mixer(Protocol):
     """Mixes the rows of each sequence with its past."""
 
     def __call__(
-        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+        self, normed: Normed, rows: Rows, rotations: Sequence[Rotation], state: LayerState, plans: Sequence[SpanPlan]
     ) -> Tensor:
         """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them.
 
-        `plans` are those of recurrent layers, one for each span.
+        `rotations` are those of each group of attention, `plans` those of recurrent layers, one for each span.
         """
         ...
 
@@ -54,31 +56,47 @@ class Ffn(Protocol):
 
 @dataclass(frozen=True)
 class SpanAttention:
-    """A target's attention: rows store their keys and values and attend causally; a product may gate them then."""
+    """A target's attention: rows store their keys and values and attend causally; a product may gate them then.
+
+    `record` is that of the layer, one of the stack's groups.
+    """
 
     weights: AttentionWeights
     spec: StackSpec
+    record: Attention
 
     def __call__(
-        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+        self, normed: Normed, rows: Rows, rotations: Sequence[Rotation], state: LayerState, plans: Sequence[SpanPlan]
     ) -> Tensor:
         """`state` is paged K/V [2, N, S, Hkv, Dh], of codes with their exponents."""
+        group, scale = self.spec.groups.index(self.record), self.record.scale
         kv_2NSHD, exponents_2NSH = state[0], state[1] if len(state) > 1 else None
-        mixed_TF = None if len(state) > 1 else self._at_once(normed, rows, rotation, kv_2NSHD)
+        mixed_TF = None if len(state) > 1 else self._at_once(normed, rows, group, rotations[group], kv_2NSHD)
         if mixed_TF is None:
-            q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec, exponents_2NSH)
+            slots_T, v_norm = rows.places(group), self.record.v_norm
+            q_THD = _projected(
+                normed, self.weights, rotations[group], kv_2NSHD, slots_T, self.spec, exponents_2NSH, v_norm
+            )
             mixed_TF = torch.empty_like(q_THD).flatten(1)
-            for (span, q_BWHD), (_, room_BWF) in zip(rows.split(q_THD), rows.split(mixed_TF), strict=True):
-                attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH)
-        if self.weights.gate_FD is None:
-            return mixed_TF
-        return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
+            mine = zip(rows.seen(group), rows.split(q_THD), rows.split(mixed_TF), strict=True)
+            for span, (_, q_BWHD), (_, room_BWF) in mine:
+                attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH, scale)
+        return self._gated(normed, mixed_TF)
 
-    def _at_once(self, normed: Normed, rows: Rows, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
+    def _gated(self, normed: Normed, mixed_TF: Tensor) -> Tensor:
+        """Multiply the mixed rows by what a product of their own says, where there is one."""
+        gate_FD, eps = self.weights.gate_FD, self.spec.norm_eps
+        if gate_FD is None:
+            return mixed_TF
+        if self.record.head_gates:
+            return gate_heads(mixed_TF, linear_normed(normed, gate_FD, eps))
+        return linear_gates(normed, gate_FD, mixed_TF, eps)
+
+    def _at_once(self, normed: Normed, rows: Rows, group: int, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
         """Return the mixed rows where one kernel takes them from the product to their end."""
-        if len(rows.parts) > 1:
+        if len(rows.parts) > 1 or self.record.scale is not None or self.record.v_norm:
             return None
-        own, spec, span = self.weights, self.spec, rows.parts[0].span
+        (span,), own, spec = rows.seen(group), self.weights, self.spec
         return attend_projected(
             normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
         )
@@ -93,45 +111,59 @@ class BlockAttention:
     view: int
 
     def __call__(
-        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+        self, normed: Normed, rows: Rows, rotations: Sequence[Rotation], state: LayerState, plans: Sequence[SpanPlan]
     ) -> Tensor:
         """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
-        (part,), (kv_2NSHD,) = rows.parts, state
+        (part,), (kv_2NSHD,), (rotation,) = rows.parts, state, rotations
         size = kv_2NSHD.shape[3:]
         own_2T1HD = normed.rows_TD.new_empty((2, part.count, 1, *size))
-        q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows, self.spec)
+        q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows.slots_T, self.spec)
         shape = part.span.positions_BW.shape
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
         return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, kv_2NSHD, rows.views[self.view]).flatten(0, 1)
 
 
 def _projected(
-    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, rows: Rows, spec: StackSpec,
-    exponents_2NSH: Tensor | None = None,
+    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, spec: StackSpec,
+    exponents_2NSH: Tensor | None = None, v_norm: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the queries [T, Hq, Dh]; keys and values go to their slots."""
     qkv_FD, norm_HD, eps, offset = weights.qkv_FD, weights.head_norm_HD, spec.norm_eps, spec.norm_offset
     return project_qkv(
-        normed, qkv_FD, norm_HD, rotation, kv_2NSHD, rows.slots_T, eps, weights.bias_F, offset, exponents_2NSH
+        normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, weights.bias_F, offset, exponents_2NSH, v_norm
     )
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One block between two norms of the stream."""
+    """One block between two norms of the stream.
+
+    With `mixed_norm_D` the mixer's result is normalised before it is added.
+    """
 
     mixer: Mixer
     o_DF: Weight
     post_norm_D: Tensor
     ffn: Ffn
+    mixed_norm_D: Tensor | None = None
+
+    def add(
+        self, mixed_TF: Tensor, stream_TD: Tensor, eps: float, keep: bool, offset: float, squares_T: Tensor
+    ) -> tuple[Normed, Tensor]:
+        """Return the norm before the feed-forward part, and the stream, which is the old one's memory unless `keep`."""
+        if self.mixed_norm_D is None:
+            return linear_added(mixed_TF, self.o_DF, stream_TD, self.post_norm_D, eps, keep, offset, squares_T)
+        mixed_TD = linear(mixed_TF, self.o_DF)
+        return add_normed(mixed_TD, stream_TD, self.mixed_norm_D, self.post_norm_D, squares_T, eps, offset)
 
 
-def kernel_mixer(layer: LayerWeights, spec: StackSpec) -> Mixer:
+def kernel_mixer(layer: LayerWeights, record: LayerSpec, spec: StackSpec) -> Mixer:
     """Return the mixer of a target's layer."""
     if isinstance(layer.mixer, DeltaWeights):
         assert spec.delta is not None, "weights of a recurrent layer go with its record"
         return DeltaMixer(layer.mixer, spec.delta, spec.norm_eps)
-    return SpanAttention(layer.mixer, spec)
+    assert isinstance(record.mixer, Attention), "weights of attention go with its record"
+    return SpanAttention(layer.mixer, spec, record.mixer)
 
 
 class KernelStack:
@@ -147,7 +179,7 @@ class KernelStack:
         """`mixers` are those of the layers."""
         self._eps, self._offset, self._embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
         self._layers = [
-            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, kernel_ffn(layer.ffn, record.ffn, spec))
+            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, layer_ffn(layer, record, spec), layer.mixed_norm_D)
             for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
         ]
         self._telling = _telling(spec.layers)
@@ -158,8 +190,7 @@ class KernelStack:
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """As `Stack`, of one group of attention."""
-        (rotation,) = rotations
+        """As `Stack`."""
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         live_T = rows.live_T if self._routes else None
@@ -168,16 +199,14 @@ class KernelStack:
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index in self._running(taps):
             layer, state = self._layers[index], states[index]
-            mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
+            mixed_TF = layer.mixer(normed, rows, rotations, state, plans)
             if index == last and last not in taps:
                 mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
                 squares_NT = squares_NT[:, : len(stream_TD)]
                 live_T = None if live_T is None else rows.last(live_T[:, None]).flatten()
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
-            normed, stream_TD = linear_added(
-                mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset, squares_NT[2 * index]
-            )
+            normed, stream_TD = layer.add(mixed_TF, stream_TD, self._eps, keep, self._offset, squares_NT[2 * index])
             normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1], live_T)
             if index in taps:
                 tapped[index] = stream_TD

@@ -82,6 +82,14 @@ class Rows:
         rows.writes = [near_T if window else rows.slots_T for window in windows]
         return rows
 
+    def seen(self, group: int) -> Sequence[Span]:
+        """The spans of all parts as a target's group of attention sees them."""
+        return self.views[group * len(self.parts) : (group + 1) * len(self.parts)]
+
+    def places(self, group: int) -> Tensor:
+        """Where the rows of a target go in a group of attention, flat slots."""
+        return self.writes[group] if self.writes else self.slots_T
+
     def last(self, x_TX: Tensor) -> Tensor:
         """The rows of a flat tensor that are read in the end."""
         ends = self.ends

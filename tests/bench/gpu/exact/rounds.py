@@ -188,7 +188,8 @@ class Comparison:
         pool, blocks = self.worker.runner.pool, [rounds.blocks[spec.request_id] for spec in specs]
         every = [block for mine in blocks for block in mine]
         assert len(set(every)) == len(every), "blocks were used again before they were read"
-        paged = (pool.states.tensors[0], pool.draft_kv)
+        # Layers without a window have all blocks, others may have them elsewhere.
+        paged = (max(pool.states.paged, key=lambda kv: kv.shape[2]), pool.draft_kv)
         return [
             [kv[:, :, torch.tensor(mine, device=pool.device)].flatten(2, 3)[:, :, :count].clone() for kv in paged]
             for mine, count in zip(blocks, counts, strict=True)
@@ -282,7 +283,7 @@ def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
             texts.append(comparison.cell(cell, count))
             yield texts[-1]
         yield from comparison.kv_rows()
-        memory = _memory(worker) if plan.rig.device == "cuda" else {}
+        memory = memory_of(worker) if plan.rig.device == "cuda" else {}
         exactness, after = worker.exactness, worker.runner.graphs()
         worker.close()
     captured = after.captures + after.recaptures - before.captures - before.recaptures
@@ -292,7 +293,7 @@ def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
     )
 
 
-def _memory(worker: Worker) -> dict[str, int]:
+def memory_of(worker: Worker) -> dict[str, int]:
     """Bytes of the GPU that are in use, by this process alone, beside those that its part of the plan says."""
     budget = worker.budget
     return {"planned": budget.total_bytes - budget.terms.fixed.get("drafter", 0), "held": used_bytes()}

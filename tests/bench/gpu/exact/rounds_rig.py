@@ -51,6 +51,8 @@ class RigShape:
     activations: str = "auto"
     kv_dtype: str = "auto"
     expert_bytes: int = 0
+    memory_bytes: int = 0
+    """0: most of the GPU's."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
         slots=rig.slots,
         context_limit=rig.context_limit,
         memory_fraction=0.85,
+        memory_bytes=rig.memory_bytes,
         widths=rig.widths,
         prefill_chunk=rig.chunks[-1],
         adaptive=False,
@@ -190,7 +193,9 @@ class Rounds:
 
     def __post_init__(self) -> None:
         settings, cell = self.worker.runner.pool.settings, self.cell
-        pool = BlockPool(settings.blocks, settings.block_size)
+        windows = self.worker.pool.windows
+        self.worker.runner.pool.states.forget_places()
+        pool = BlockPool(settings.blocks, settings.block_size, windows.anew() if windows else None)
         sizes = SchedulerSettings(
             slots=cell.requests,
             context_limit=settings.context_limit,

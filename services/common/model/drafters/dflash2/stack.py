@@ -130,11 +130,11 @@ class ConvStack:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`, of a drafter: nothing is tapped."""
         assert not taps, "a drafter's streams are not tapped"
-        (rotation,), batch, eps = rotations, len(rows.parts[0].rows_B), self._spec.norm_eps
+        batch, eps = len(rows.parts[0].rows_B), self._spec.norm_eps
         stream_TD = embedding(ids_T, embed_VD, self._spec.embed_scale)
         for layer, convs, attention, state in zip(self._layers, self._convs, self._attentions, states, strict=True):
             entering_TD, delta = self._entering(stream_TD, layer.input_norm_D, convs[0], batch)
-            mixed_TF = attention(Normed(entering_TD), rows, rotation, state, plans)
+            mixed_TF = attention(Normed(entering_TD), rows, rotations, state, plans)
             stream_TD = _behind(linear(mixed_TF, layer.mixer.o_DF), delta, convs[0], stream_TD)
             entering_TD, delta = self._entering(stream_TD, layer.post_norm_D, convs[1], batch)
             inner_TI = linear_gated(Normed(entering_TD), layer.dense.gate_up_FD, eps)
