@@ -111,6 +111,13 @@ ARITHMETIC = (
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
+        "windows-lose-their-last-tile",
+        "services.common.kernels.span_attention.splits",
+        "(window + width - 3) // split_tokens(window, tokens) + 2",
+        "(window + width - 3) // split_tokens(window, tokens) + 1",
+        "tests/kernels/gpu/test_attention_windows.py::test_a_drafters_block",
+    ),
+    Mutant(
         "sequences-of-one-length-share-a-place",
         "services.common.kernels.prepare_span.kernel",
         "((theirs > length) | ((theirs == length) & (other < row)))",

@@ -3,6 +3,7 @@
 from tests.mutants.mutation import Mutant
 
 PROGRAM = "services.common.kernels.experts.program"
+CHOICE = "services.common.kernels.experts.choice"
 REFERENCE = "services.common.kernels.experts.reference"
 WARM_UP = "services.target.device.warm_up"
 
@@ -19,10 +20,17 @@ EXPERTS = (
     ),
     Mutant(
         "equal-gates-go-to-the-last-expert",
-        PROGRAM,
-        "one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)",
-        "one = tl.max(tl.where(key == best, expert, -1), 1, keep_dims=True)",
+        CHOICE,
+        "return best, tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)",
+        "return best, tl.max(tl.where(key == best, expert, -1), 1, keep_dims=True)",
         f"{_KERNELS}test_rows_choose_as_the_reference",
+    ),
+    Mutant(
+        "a-bias-that-weighs",
+        CHOICE,
+        "tl.where((expert == one) & there, rate, 0.0)",
+        "tl.where((expert == one) & there, asked, 0.0)",
+        "tests/kernels/gpu/test_windowed_parts.py::test_rows_choose_as_the_reference",
     ),
     Mutant(
         "weights-of-another-expert",

@@ -22,6 +22,13 @@ def shares(logit, best, total, inside):
 
 
 @triton.jit
+def first_of(key, expert, COUNT_PAD: tl.constexpr):
+    """Return the greatest whole number of each row, and the lowest expert that has it."""
+    best = tl.max(key, 1, keep_dims=True)
+    return best, tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)
+
+
+@triton.jit
 def best_experts(
     logit_RE, inside, expert, rank,
     ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
@@ -36,8 +43,7 @@ def best_experts(
     chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
     ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
     for place in tl.static_range(TOP_K):
-        best = tl.max(key, 1, keep_dims=True)
-        one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)
+        best, one = first_of(key, expert, COUNT_PAD)
         weight = best.to(tl.float32, bitcast=True)
         chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
         ranks, key = tl.where(expert == one, place, ranks), tl.where(expert == one, -1, key)
@@ -65,8 +71,7 @@ def rated_experts(
     chosen, weights = tl.zeros((ROWS, TOP_PAD), tl.int32), tl.zeros((ROWS, TOP_PAD), tl.float32)
     ranks, sum_R1 = tl.zeros((ROWS, COUNT_PAD), tl.int32), tl.zeros((ROWS, 1), tl.float32)
     for place in tl.static_range(TOP_K):
-        best = tl.max(key, 1, keep_dims=True)
-        one = tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)
+        _, one = first_of(key, expert, COUNT_PAD)
         weight = tl.max(tl.where((expert == one) & there, rate, 0.0), 1, keep_dims=True)
         chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
         ranks, key = tl.where(expert == one, place, ranks), tl.where(expert == one, -0x7FFFFFFF, key)
