@@ -40,47 +40,53 @@ def choose_nodes_kernel(
     COUNT: tl.constexpr, ROWS_PAD: tl.constexpr, POSITIONS: tl.constexpr, BEFORES: tl.constexpr,
     CANDIDATES: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Take the best child COUNT times; each node that is taken brings its own children."""
+    """Take the best child COUNT times; each node that is taken brings its own children, to places of theirs.
+
+    Numbers lie in one row of one warp, so that a choice is a few exchanges among its threads, without shared memory.
+    """
     line = tl.program_id(0).to(tl.int64)
     allow_next(PDL)
     await_previous(PDL)
-    row = tl.arange(0, ROWS_PAD)[:, None]
+    place = tl.arange(0, ROWS_PAD * PADDED)
+    parent, candidate = place // PADDED, place % PADDED
     ids_ptr += line * POSITIONS * CANDIDATES
     scores_ptr += line * POSITIONS * BEFORES * CANDIDATES
-    cost, number = _children(scores_ptr, 0, 0, 0, 0.0, POSITIONS, BEFORES, CANDIDATES, PADDED)
-    costs = tl.where(row == 0, cost, float("inf"))
-    numbers = tl.where(row == 0, number, _LAST)
+    cost, number = _children(scores_ptr, 0, 0, parent, candidate, 0.0, POSITIONS, BEFORES, CANDIDATES)
+    costs, numbers = tl.where(parent == 0, cost, float("inf")), tl.where(parent == 0, number, _LAST)
     for draft in range(COUNT):
-        least = tl.min(tl.min(costs, 1), 0)
-        chosen = tl.min(tl.min(tl.where(costs == least, numbers, _LAST), 1), 0)
+        least = tl.min(costs, 0)
+        chosen = tl.min(tl.where(costs == least, numbers, _LAST), 0)
         exists = least < float("inf")
-        depth, parent, candidate = chosen >> 18, (chosen >> 6) & 63, chosen & 63
-        token = tl.load(ids_ptr + depth * CANDIDATES + candidate, mask=exists, other=-1)
-        tl.store(tokens_ptr + line * COUNT + draft, tl.where(exists, token, -1))
-        tl.store(parents_ptr + line * COUNT + draft, tl.where(exists, parent, 0).to(tl.int64))
-        costs = tl.where(numbers == chosen, float("inf"), costs)
-        before = candidate if BEFORES > 1 else 0
+        depth, follows, choice = chosen >> 18, (chosen >> 6) & 63, chosen & 63
+        before = choice if BEFORES > 1 else 0
         cost, number = _children(
-            scores_ptr, depth + 1, before, draft + 1, least, POSITIONS, BEFORES, CANDIDATES, PADDED
+            scores_ptr, depth + 1, before, parent, candidate, least, POSITIONS, BEFORES, CANDIDATES
         )  # fmt: skip
-        costs = tl.where(row == draft + 1, cost, costs)  # infinite behind none
-        numbers = tl.where(row == draft + 1, number, numbers)
+        costs = tl.where(numbers == chosen, float("inf"), costs)
+        costs = tl.where(parent == draft + 1, cost, costs)  # infinite behind none
+        numbers = tl.where(parent == draft + 1, number, numbers)
+        token = tl.load(ids_ptr + depth * CANDIDATES + choice, mask=exists, other=-1)
+        tl.store(tokens_ptr + line * COUNT + draft, tl.where(exists, token, -1))
+        tl.store(parents_ptr + line * COUNT + draft, tl.where(exists, follows, 0).to(tl.int64))
 
 
 @triton.jit
 def _children(
-    scores_ptr, depth, before, parent, above,
-    POSITIONS: tl.constexpr, BEFORES: tl.constexpr, CANDIDATES: tl.constexpr, PADDED: tl.constexpr,
+    scores_ptr, depth, before, parent, candidate, above,
+    POSITIONS: tl.constexpr, BEFORES: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
-    """Return costs and numbers [1, C] of a node's children: the sum of what its path is unlikely by, and its order."""
-    candidate = tl.arange(0, PADDED)
-    known = (candidate < CANDIDATES) & (depth < POSITIONS)
-    score = tl.load(scores_ptr + (depth * BEFORES + before) * CANDIDATES + candidate, mask=known, other=float("-inf"))
+    """Return costs and numbers of a node's children: the sum of what its path is unlikely by, and its order.
+
+    The rank of a candidate is how many of the same place are better.
+    """
+    inside = depth < POSITIONS
+    scores_ptr += (depth * BEFORES + before) * CANDIDATES
+    score = tl.load(scores_ptr + candidate, mask=inside & (candidate < CANDIDATES), other=float("-inf"))
     score = tl.where(score == score, score, float("-inf"))
-    across = tl.sum(tl.where(candidate[:, None] == candidate[None, :], score[:, None], 0.0), 0)
-    better = (across[None, :] > score[:, None]) | (
-        (across[None, :] == score[:, None]) & (candidate[None, :] < candidate[:, None])
-    )
-    rank = tl.sum(better.to(tl.int32), 1)
+    rank = candidate * 0
+    for other in tl.static_range(CANDIDATES):
+        beside = tl.load(scores_ptr + other, mask=inside, other=float("-inf"))
+        beside = tl.where(beside == beside, beside, float("-inf"))
+        rank += ((beside > score) | ((beside == score) & (other < candidate))).to(tl.int32)
     number = (depth << 18) | (rank << 12) | (parent << 6) | candidate
-    return (above - score.to(tl.float64))[None, :], number[None, :]
+    return above - score.to(tl.float64), number
