@@ -200,7 +200,10 @@ def _shapes(size: int, group: int, kv_heads: int, width: int, batch: int, short:
     for (cut, in_block), block, ranks in product(cuts, (16, 64), (None, queries)):
         span = cast(Span, SimpleNamespace(ranks_B2=ranks))  # all that is asked of it
         if cut is not None:
-            yield hopper._shape(queries, _paged(size, kv_heads, block), span, cut, in_block)
+            paged = _paged(size, kv_heads, block)
+            yield hopper._shape(queries, paged, span, cut, in_block)
+            if cut.spread > 1 and not in_block:
+                yield hopper._shape(queries, paged, span, cut, in_block, nodes=True)
 
 
 def main() -> int:

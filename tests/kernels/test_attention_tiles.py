@@ -24,6 +24,7 @@ SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 1
 SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (False, True) for items in (1, 2)]
 SHAPES += [Shape(128, 4, 16, 1, True, 2, in_block, 1, True) for in_block in (False, True)]
 SHAPES += [Shape(128, 4, 16, 1, True, in_block=in_block, spread=2) for in_block in (False, True)]
+SHAPES += [Shape(128, group, 16, 1, True, spread=2, nodes=True) for group in (1, 4, 16)]
 
 
 @pytest.mark.parametrize("size", SIZES)

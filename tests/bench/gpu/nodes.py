@@ -1,8 +1,9 @@
 """python -m tests.bench.gpu.nodes: a target that may check trees beside chains against one of chains, both running.
 
 Both choose their widths up to `--rows`, after a load of the same size. Each line of JSON is one number of rows, one
-temperature and one number of streams; `differ` counts texts that are not what plain decoding says. `--part verify`
-times a verify of shapes with random weights instead. A table is printed last.
+temperature and one number of streams; `differ` counts texts that are not what plain decoding says. A table is printed
+last. `--part kernels` times choosing nodes and attention instead, `--part verify` a verify of shapes with random
+weights, too.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from deploy.stack import EMBEDDED
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
-from tests.bench.gpu.nodes_verify import choice_lines, verify_lines
+from tests.bench.gpu.nodes_verify import attention_lines, choice_lines, verify_lines
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
@@ -79,7 +81,7 @@ class Told:
 def main() -> int:
     """Measures what was asked for; returns 1 where a text differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.nodes", description=__doc__)
-    parser.add_argument("--part", choices=("served", "verify"), default="served")
+    parser.add_argument("--part", choices=("served", "verify", "kernels"), default="served")
     parser.add_argument("--pair", nargs="+", default=["embedded"])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
@@ -91,8 +93,9 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.tiny:
         asked.rows, asked.streams, asked.tokens, asked.shape = [8], [1, 2], 12, ["tiny"]
-    if asked.part == "verify":
-        for line in (*choice_lines(asked.device), *verify_lines(asked.shape, asked.rows, asked.device)):
+    if asked.part != "served":
+        more = verify_lines(asked.shape, asked.rows, asked.device) if asked.part == "verify" else ()
+        for line in chain(choice_lines(asked.device), attention_lines(asked.device), more):
             print(line, flush=True)
         return 0
     with Mps(asked.device == "cuda") as shared:
@@ -107,11 +110,11 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     pair = _pair(name, 16)
     for rows in asked.rows:
         # Chains are as long as the drafter's block at most.
-        chain = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
-        chain += ["--adaptive", str(not asked.fixed).lower()]
-        nodes = [*chain, "--nodes", "true"]
+        chains = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
+        chains += ["--adaptive", str(not asked.fixed).lower()]
+        nodes = [*chains, "--nodes", "true"]
         with tempfile.TemporaryDirectory(prefix="pl") as folder:
-            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chain), ("n", nodes))]
+            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chains), ("n", nodes))]
             try:
                 for one in pairs:
                     one.wait_ready(READY_S)

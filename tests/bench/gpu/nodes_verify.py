@@ -1,4 +1,4 @@
-"""What a verify of trees takes beside one of chains of as many rows, and what choosing nodes takes.
+"""What a verify of trees takes beside one of chains of as many rows, and what attention and choosing nodes take.
 
 The targets have random weights, two buckets and greedy steps alone, and are timed at warm-up.
 """
@@ -6,9 +6,11 @@ The targets have random weights, two buckets and greedy steps alone, and are tim
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest import mock
@@ -16,6 +18,7 @@ from unittest import mock
 import torch
 
 from services.common.kernels.choose_nodes import choose_nodes
+from services.common.kernels.span_attention import Mask, Span, attend_span, plan_span
 from services.common.model.drafters.nodes import CANDIDATES
 from services.target.build_device import build_worker
 from services.target.core.width import Tree, Width
@@ -27,6 +30,8 @@ BANDWIDTH = 4.3e12
 """Bytes a second of an H200."""
 BUCKETS, POSITIONS = (1, 8), 15
 REPEATS = 200
+HEADS = (("SmolLM2", 9, 3, 64), ("Qwen3-4B", 32, 8, 128))
+SHORT = 1024
 
 
 def choice_lines(device: str) -> Iterator[str]:
@@ -38,26 +43,77 @@ def choice_lines(device: str) -> Iterator[str]:
 
 
 def _micros(ids: torch.Tensor, scores: torch.Tensor, device: str) -> float:
-    """Of one choice among many in a row; in a graph on a GPU, where a launch takes the host longer than the work."""
+    """Of one choice."""
+    return micros(lambda: choose_nodes(ids, scores, POSITIONS), device)
 
-    def chosen(repeats: int) -> None:
+
+def micros(work: Callable[[], object], device: str) -> float:
+    """Of one piece of work among many in a row; in a graph on a GPU, where a launch takes the host longer."""
+
+    def run(repeats: int) -> None:
         for _ in range(repeats):
-            choose_nodes(ids, scores, POSITIONS)
+            work()
 
-    chosen(1)
+    run(1)
     if device != "cuda":
         start = time.perf_counter()
-        chosen(2)
+        run(2)
         return (time.perf_counter() - start) / 2 * 1e6
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        chosen(REPEATS)
+        run(REPEATS)
     graph.replay()
     torch.cuda.synchronize()
     start = time.perf_counter()
     graph.replay()
     torch.cuda.synchronize()
     return (time.perf_counter() - start) / REPEATS * 1e6
+
+
+def attention_lines(device: str) -> Iterator[str]:
+    """Yield a line for each shape of heads, number of sequences and length: microseconds of chains and of trees."""
+    contexts = (0, 500, 1000, 4000) if device == "cuda" else (0,)
+    batches = (1, 8, 32) if device == "cuda" else (1,)
+    for (name, heads, kv_heads, size), batch in product(HEADS, batches):
+        for length in contexts:
+            chain, tree = (micros(work, device) for work in _attention(heads, kv_heads, size, batch, length, device))
+            yield (
+                f"attention of {name} {batch} x {POSITIONS + 1} at {length}: "
+                f"chain {chain:.1f} us, nodes {tree:.1f} us, {tree - chain:+.1f}"
+            )
+
+
+def _attention(
+    heads: int, kv_heads: int, size: int, batch: int, length: int, device: str
+) -> list[Callable[[], torch.Tensor]]:
+    """Return attention of chains and of random trees, cut for short contexts where they are."""
+    width, block = POSITIONS + 1, 16
+    columns = -(-(length + width) // block)
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    table = 1 + torch.arange(batch * columns, dtype=torch.int32, device=device).view(batch, columns)
+    kv = torch.randn(2, 1 + batch * columns, block, kv_heads, size, device=device).to(kind)
+    q = torch.randn(batch, width, heads, size, device=device).to(kind)
+    lengths = torch.full((batch,), length, device=device)
+
+    def span(mask: Mask) -> Span:
+        return replace(plan_span(table, lengths, width, block, mask=mask), short=length <= SHORT)
+
+    rng = random.Random(batch)
+    masks = Mask(), drawn_trees([[rng.randrange(row) for row in range(1, width)] for _ in range(batch)], device)
+    return [lambda span=span(mask): attend_span(q, kv, span) for mask in masks]  # type: ignore[misc]
+
+
+def drawn_trees(trees: Sequence[Sequence[int]], device: str) -> Mask:
+    """Return the mask of trees that are given by the parents of drafts."""
+    bits, lineage = [], []
+    for parents in trees:
+        paths = [[0]]
+        for row, parent in enumerate(parents, start=1):
+            paths.append([*paths[parent], row])
+        bits.append([sum(1 << row for row in path) for path in paths])
+        lineage.append([path + [path[-1]] * (len(paths) - len(path)) for path in paths])
+    ancestors_BW = torch.tensor(bits, device=device)
+    return Mask(ancestors_BW=ancestors_BW, lineage_BWW=torch.tensor(lineage, dtype=torch.int32, device=device))
 
 
 def verify_lines(shapes: Sequence[str], rows: Sequence[int], device: str) -> Iterator[str]:

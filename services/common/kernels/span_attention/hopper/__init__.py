@@ -16,7 +16,7 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
-__all__ = ["Own", "TileCut", "attend_tiles", "tiles_fit", "tiles_of"]
+__all__ = ["Own", "TileCut", "attend_tiles", "tiles_fit", "tiles_of", "tree_tiles_of"]
 
 Own = tuple[Tensor, Tensor]
 """Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
@@ -29,7 +29,7 @@ def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = Non
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
     group, pairs = heads // kv_heads, batch * kv_heads
-    if q_BWHD.dtype != torch.bfloat16 or not tiles_fit(kv_2NSHD, span) or (own is not None and not _readable(*own)):
+    if not span.mask.is_open or not _fit(q_BWHD, kv_2NSHD, span) or (own is not None and not _readable(*own)):
         return None
     room, short = span.block_table_BN.shape[1] * span.block_size, span.short
     cut = cut_blocks(width, group, pairs, size, room) if own else cut_tiles(width * group, pairs, size, short)
@@ -38,12 +38,30 @@ def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = Non
     return cut
 
 
+def tree_tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | None:
+    """Return how trees are cut: as chains are, where two CTAs take an item; None where Triton's programs serve."""
+    width, heads, size = q_BWHD.shape[1:]
+    kv_heads = kv_2NSHD.shape[3]
+    cut = cut_tiles(width * heads // kv_heads, len(q_BWHD) * kv_heads, size, span.short)
+    if cut is None or cut.spread == 1 or not _fit(q_BWHD, kv_2NSHD, span):
+        return None
+    return cut if _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, False, nodes=True)) else None
+
+
 def tiles_fit(kv_2NSHD: Tensor, span: Span) -> bool:
-    """Whether the kernel reads such keys and values, and such tables."""
+    """Whether the kernel reads such keys and values, and such tables, of rows that see all that is before them."""
+    return span.mask.is_open and _readable_pages(kv_2NSHD, span)
+
+
+def _fit(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> bool:
+    return q_BWHD.dtype == torch.bfloat16 and _readable_pages(kv_2NSHD, span)
+
+
+def _readable_pages(kv_2NSHD: Tensor, span: Span) -> bool:
     block, tables = span.block_size, (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
     if not kv_2NSHD.is_cuda or kv_2NSHD.dtype != torch.bfloat16 or not kv_2NSHD.is_contiguous():
         return False
-    if block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS) or not span.mask.is_open:
+    if block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
         return False
     return tables == (torch.int32, torch.int64, torch.int64)
 
@@ -53,7 +71,8 @@ def attend_tiles(
     scale: float, own: Own | None = None,
 ) -> None:  # fmt: skip
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
-    shape = _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)
+    lineage_BWW = span.mask.lineage_BWW
+    shape = _shape(q_BWHD, kv_2NSHD, span, cut, own is not None, lineage_BWW is not None)
     (batch, width), (kv_heads, size) = span.positions_BW.shape, kv_2NSHD.shape[3:]
     lines_of_items = batch * -(-width * shape.group // (ROWS * cut.row_groups))
     items = lines_of_items * kv_heads * cut.programs
@@ -65,6 +84,7 @@ def attend_tiles(
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF,
         len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
+        span.positions_BW, lineage_BWW,
     )  # fmt: skip
 
 
@@ -75,14 +95,16 @@ def _readable(keys: Tensor, values: Tensor) -> bool:
     return aligned and values.stride() == strides and strides[3] == 1 and all(n % _EIGHT == 0 for n in strides[:3])
 
 
-def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block: bool) -> Shape:
+def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block: bool, nodes: bool = False) -> Shape:
     width, heads, size = q_BWHD.shape[1:]
     block, kv_heads = kv_2NSHD.shape[2:4]
     group, alone = heads // kv_heads, cut.programs == 1
     rows, most = width * group, ROWS * cut.row_groups
     halves = -(-min(rows, ROWS) * 2 // ROWS)
     ranked = span.ranks_B2 is not None and alone and cut.spread == 1 and rows <= most
-    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads)
+    return Shape(
+        size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads, nodes
+    )
 
 
 @kept

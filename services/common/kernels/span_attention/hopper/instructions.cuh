@@ -109,3 +109,28 @@ __device__ __forceinline__ float load_shared(unsigned from) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(from) : "memory");
   return number;
 }
+
+// Loads four such blocks as `store_blocks` stores them, or turned.
+__device__ __forceinline__ void load_blocks(unsigned (&blocks)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
+               : "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void load_turned(unsigned (&blocks)[4], unsigned from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
+               : "r"(from)
+               : "memory");
+}
+
+// Adds to a warp's sixteen rows of eight columns sixteen weighted values, of which the last two are half each.
+__device__ __forceinline__ void multiply_values_of_warp(float& first, float& second, float& third, float& fourth,
+                                                        const unsigned (&weights)[4], unsigned low, unsigned high) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(first), "+f"(second), "+f"(third), "+f"(fourth)
+      : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(low), "r"(high));
+}

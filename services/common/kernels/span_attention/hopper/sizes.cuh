@@ -5,8 +5,9 @@
 // (of a tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at
 // once), SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED:
 // whether lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of
-// its values, ALONE: whether no other program takes splits, and HAS_BLOCK: whether rows are a drafter's block, which lies beside
-// paged memory and all of which they see, else they see what is before them.
+// its values, ALONE: whether no other program takes splits, HAS_BLOCK: whether rows are a drafter's block, which lies beside
+// paged memory and all of which they see, else they see what is before them, and TREE: whether rows are nodes, which see their
+// own paths.
 
 #pragma once
 
@@ -34,11 +35,14 @@ constexpr int PANELS_EACH = PANELS / SPREAD, BOXES = 2 * PANELS_EACH * PIECES / 
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
+static_assert(!TREE || (SPREAD > 1 && !HAS_BLOCK), "trees are short contexts of a target");
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
 
-// One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums.
+// One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums. What only
+// trees use: the positions of nodes, and the row of each node's ancestor at each depth.
 #define PARAMETERS                                                                                                           \
   const __grid_constant__ TensorMap map, const unsigned short *q, const int *tables, const long long *lengths,               \
       const long long *reaches, const int2 *ranks, float *partial, float *sums, unsigned short *out, int places, int stride, \
       int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short *block_keys,         \
-      const unsigned short *block_values, int block_sequence, int block_row, int block_head
+      const unsigned short *block_values, int block_sequence, int block_row, int block_head, const long long *positions,     \
+      const int *lineage

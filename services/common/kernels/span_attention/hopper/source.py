@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
     rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
-    together.
+    together. Rows that are `nodes` see their own paths.
     """
 
     size: int
@@ -42,6 +42,7 @@ class Shape(NamedTuple):
     ranked: bool = False
     spread: int = 1
     kv_heads: int = 8
+    nodes: bool = False
 
     @property
     def threads(self) -> int:
@@ -66,8 +67,13 @@ class Shape(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """Those of a CTA."""
-        beside = _RELAY_BYTES if self.spread > 1 else _ORDER_BYTES
+        beside = (_RELAY_BYTES if self.spread > 1 else _ORDER_BYTES) + (self._path_bytes if self.nodes else 0)
         return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + beside
+
+    @property
+    def _path_bytes(self) -> int:
+        most = ROWS // self.group
+        return ROWS * (most | 1) * 4 + most * (most + 1)
 
     @property
     def _stage_bytes(self) -> int:
@@ -85,7 +91,7 @@ def source_of(shape: Shape) -> Source:
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
-        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS,
+        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, tree=int(shape.nodes),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)

@@ -8,8 +8,10 @@
 
 struct Span {
   int length, total, width, first_row;
+  const long long* positions;  // of the nodes of a TREE
 
   __device__ __forceinline__ int last_seen(int row) const {
+    if constexpr (TREE) return min((int)positions[min(row / GROUP, width - 1)], total - 1);
     return HAS_BLOCK ? total - 1 : min(length + row / GROUP, total - 1);
   }
   __device__ __forceinline__ int split(int row) const { return tiles_of_split(last_seen(row)); }
@@ -60,7 +62,8 @@ struct Item {
   Span span;
 
   __device__ __forceinline__ int least() const { return span.split(span.first_row); }
-  __device__ __forceinline__ int most() const { return span.split(span.last_row()); }
+  // No node lies deeper than the last row of a chain.
+  __device__ __forceinline__ int most() const { return TREE ? tiles_of_split(span.seen() - 1) : span.split(span.last_row()); }
 };
 
 // What is read to know an item: asked for early, its lengths are at hand when the item begins.
@@ -70,10 +73,10 @@ struct Lead {
 };
 
 // What a sequence has no room for is not read.
-__device__ __forceinline__ Item item_of(const Lead& lead, int room, int width) {
+__device__ __forceinline__ Item item_of(const Lead& lead, int room, int width, const long long* positions = nullptr) {
   const int reach = min((int)lead.reach, room + width);
   return {lead.sequence, lead.head, lead.program,
-          Span{min((int)lead.length, room), HAS_BLOCK ? reach : min(reach, room), width, lead.first_row}};
+          Span{min((int)lead.length, room), HAS_BLOCK ? reach : min(reach, room), width, lead.first_row, positions}};
 }
 
 // All items, of which a CTA, or each of its warpgroups, takes one after another: in every other round from the other end, so

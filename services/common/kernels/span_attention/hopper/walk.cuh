@@ -84,7 +84,7 @@ struct Walk {
     ask_scores(scores, queries, ring.keys());
   }
 
-  // Positions that a row does not see.
+  // Positions that a row does not see. Nodes have them hidden already.
   __device__ __forceinline__ void hide_last(float (&scores)[TOKENS / 2], int tile) const {
     if (tile * TOKENS + TOKENS <= item.span.seen_from(first_row())) return;
 #pragma unroll
@@ -114,7 +114,7 @@ struct Walk {
   // Turns the scores of a tile into weights, by the highest so far; what was summed before fades.
   __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, const Edges& edges,
                                         float (&higher)[HALVES], float (&fade)[HALVES]) const {
-    hide_last(scores, tile);
+    if constexpr (!TREE) hide_last(scores, tile);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       const float best = edges.at(tile, half) ? NOTHING : part.best[half];

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.span_attention.cut import PROCESSORS, cut_span
+from services.common.kernels.span_attention.hopper import attend_tiles, tree_tiles_of
 from services.common.kernels.span_attention.merge import merge_rows
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS
-from services.common.kernels.span_attention.tree.program import merge_tree_kernel, tree_kernel
+from services.common.kernels.span_attention.tree.program import STEP, merge_tree_kernel, tree_kernel
 
 _NODE_TILE, _STAGES = 16, 3
-_MOST_TOGETHER = 4
+_STEP_NUMBERS = 512
+"""Of the steps of a program's nodes, each of which has as many as a head."""
 _AT_ONCE = 2 * PROCESSORS
 """Programs that run at once, two on a multiprocessor."""
 _LOG2_E = 1.4426950408889634
@@ -30,16 +32,19 @@ def attend_tree(
     mask, (batch, width, heads, size) = span.mask, q_BWHD.shape
     assert mask.lineage_BWW is not None, "nodes have lineages"
     assert not mask.window, "no kernel has windows over trees"
-    kv_heads = kv_2NSHD.shape[3]
+    q_BWHD, kv_heads = q_BWHD.contiguous(), kv_2NSHD.shape[3]
+    out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
+    assert out_BWF.is_contiguous(), "results must lie row by row"
+    if tiles := tree_tiles_of(q_BWHD, kv_2NSHD, span):
+        none = q_BWHD.new_empty(0, dtype=torch.float32)
+        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, none.view(0, 0, 0, 0), none, out_BWF, size**-0.5 * _LOG2_E)
+        return out_BWF
     rows, pairs = width * heads // kv_heads, batch * kv_heads
     cut = cut_span(rows, pairs, size * q_BWHD.element_size(), span.short)
     parts = part_count(cut.programs)
-    q_BWHD = q_BWHD.contiguous()
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
     partial = torch.empty((pairs, parts, rows, size), dtype=wide, device=q_BWHD.device)
     sums = torch.empty((pairs, parts, rows, 2), dtype=wide, device=q_BWHD.device)
-    out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
-    assert out_BWF.is_contiguous(), "results must lie row by row"
     shapes = {
         "WIDTH": width, "GROUP": heads // kv_heads, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": TILE_TOKENS, "PROGRAMS": cut.programs, "PARTS": parts,
@@ -47,13 +52,14 @@ def attend_tree(
     }  # fmt: skip
     columns = span.block_table_BN.shape[1]
     shared = cut.programs * triton.cdiv(rows, cut.tile)
-    nodes = nodes_together(pairs, width, heads // kv_heads, shared)
+    nodes = nodes_together(pairs, width, heads // kv_heads, shared, size)
     own = triton.cdiv(width, nodes) * triton.cdiv(heads // kv_heads, _NODE_TILE)
     tree_kernel[(pairs, shared + own)](
         q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
         span.positions_BW, mask.lineage_BWW, partial, sums, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
         span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
-        NODES=nodes, NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
+        NODES=nodes, STEPS=steps_of(width), NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps,
+        num_stages=_STAGES, **shapes,
     )  # fmt: skip
     tile, warps = merge_rows(pairs, rows)
     merge_tree_kernel[(pairs, triton.cdiv(rows, tile))](
@@ -63,14 +69,21 @@ def attend_tree(
     return out_BWF
 
 
-def nodes_together(pairs: int, width: int, group: int, shared: int) -> int:
+def nodes_together(pairs: int, width: int, group: int, shared: int, size: int) -> int:
     """Return how many nodes a program takes: as many as its tile has room for, unless there is a program for each.
 
-    A node alone ends sooner; of many, those in one tile share what stands before the length. It changes no bit.
+    Those in one tile share what stands before the length. It changes no bit. They are a power of two, and fewer where
+    paths are long: a program has the ends of all its nodes' paths in registers.
     """
     if pairs * (width + shared) <= _AT_ONCE or group > _NODE_TILE:
         return 1
-    return min(_NODE_TILE // group, _MOST_TOGETHER, width)
+    most = max(min(_NODE_TILE // group, _STEP_NUMBERS // size // steps_of(width), width), 1)
+    return 1 << most.bit_length() - 1
+
+
+def steps_of(width: int) -> int:
+    """Return how many steps of a tile may have nodes of so many, wherever they begin; a power of two."""
+    return int(triton.next_power_of_2(min((width + STEP - 2) // STEP + 1, TILE_TOKENS // STEP)))
 
 
 def part_count(programs: int) -> int:

@@ -18,14 +18,19 @@ from services.common.kernels.span_attention.merge import added_parts
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
 from services.common.kernels.span_attention.splits import size_of_split
 
+STEP = 16
+"""Positions whose values a matrix instruction adds at once."""
+_STEP = tl.constexpr(STEP)
+
 
 @triton.jit
 def tree_kernel(
     q_ptr, kv_ptr, exponents_ptr, table_ptr, lengths_ptr, positions_ptr, lineage_ptr, partial_ptr, sums_ptr, places,
     stride_table, columns, scale,
-    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr,
-    WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
-    SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr,
+    TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Leave the parts of splits; grid (B * Hkv, PROGRAMS * row tiles + W / NODES * tiles of a node's heads)."""
     pair, program = tl.program_id(0), tl.program_id(1)
@@ -46,8 +51,8 @@ def tree_kernel(
         )  # fmt: skip
     else:
         _paths(
-            memory, parts, lineage_ptr, program - SHARED, BLOCK_SIZE, NODES, NODE_TILE, TOKENS, WIDE, WIDTH, GROUP,
-            KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS,
+            memory, parts, lineage_ptr, program - SHARED, BLOCK_SIZE, NODES, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
+            GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS,
         )  # fmt: skip
     allow_next(PDL)
 
@@ -143,9 +148,9 @@ def _share_of_size(
 @triton.jit
 def _paths(
     memory, parts, lineage_ptr, program,
-    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
-    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
-    PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Take the split of the length and the one behind it for some nodes, as far as each sees.
 
@@ -164,18 +169,22 @@ def _paths(
     lineage_ptr += sequence * WIDTH * WIDTH
     for one in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
         _paths_of_size(
-            memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, TOKENS,
-            WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS,
+            memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, STEPS,
+            TOKENS, WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS,
         )  # fmt: skip
 
 
 @triton.jit
 def _paths_of_size(
     memory, parts, lineage_ptr, q, row, stores, last, first, size,
-    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr,
-    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PROGRAMS: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Take tiles below the length for all rows at once, then each node's own for its rows alone."""
+    """Take tiles below the length for all rows at once, then others, whose last steps are each node's own.
+
+    A matrix instruction adds sixteen positions at once. Where some of them are nodes', it comes once for each node.
+    """
     _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
     whole = length // TOKENS
     split = whole // size
@@ -186,23 +195,26 @@ def _paths_of_size(
         scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
         best, mass, sum_ = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
     furthest = tl.max(tl.where(stores, last, 0), 0)
+    alike = length // _STEP * _STEP
     for tile in tl.range(whole, furthest // TOKENS + 1, num_stages=1):
         ends = tile == (split + 1) * size
         if ends:
             slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
             _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
             best = tl.full(best.shape, NOTHING, dtype=WIDE)
-        for index in tl.static_range(NODES):
-            mine = stores & (row // GROUP == first + index) & (last // TOKENS >= tile)
-            end = tl.max(tl.where(mine, last, -1), 0)
-            # Of a node that sees no further, or has no row, nothing is read.
-            scores, v = _scored_path(
-                memory, q, tile, end, lineage_ptr + tl.minimum(first + index, WIDTH - 1) * WIDTH, BLOCK_SIZE, TOKENS,
-                KV_HEADS, SIZE,
-            )  # fmt: skip
-            next_best, next_mass, next_sum = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
-            best = tl.where(mine, next_best, best)
-            mass, sum_ = tl.where(mine[:, None], next_mass, mass), tl.where(mine[:, None], next_sum, sum_)
+        position = tile * TOKENS + tl.arange(0, TOKENS)
+        reads = position < alike
+        block = tl.load(row_table_ptr + position // BLOCK_SIZE, mask=reads, other=0)
+        scores, v = _scored(memory, q, block, position.to(tl.uint32), reads, BLOCK_SIZE, KV_HEADS, SIZE)
+        scores = tl.where(reads[None, :], scores, float("-inf"))
+        own, own_v = _scored_paths(
+            memory, q, tl.maximum(alike, tile * TOKENS), (tile + 1) * TOKENS, lineage_ptr, row, first, BLOCK_SIZE,
+            NODES, STEPS, WIDTH, GROUP, KV_HEADS, SIZE,
+        )  # fmt: skip
+        top = tl.maximum(highest(scores, scale), highest(own, scale))
+        # Of a row that sees no further nothing changes.
+        best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
+        best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
     last_split = last // TOKENS // size
     goes_on = last_split > split
     slot = tl.where(goes_on, _slot_of(split + 1, length, size, TOKENS, PROGRAMS), 0)
@@ -214,23 +226,32 @@ def _paths_of_size(
 
 
 @triton.jit
-def _scored_path(
-    memory, q, tile, last, lineage_ptr,
-    BLOCK_SIZE: tl.constexpr, TOKENS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+def _scored_paths(
+    memory, q, begin, end, lineage_ptr, row, first,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Return the scores of a tile along one node's path, hidden behind its position, and the tile's values."""
-    _, _, _, _, row_table_ptr, _, _, _, _, length, room = memory
-    position = tile * TOKENS + tl.arange(0, TOKENS)
+    """Return scores and values of the last steps of a tile along the paths of some nodes, beside one another.
+
+    Each row sees its own node's path, up to its position. What others have there weighs nothing, and adds nothing.
+    """
+    _, positions_ptr, _, _, row_table_ptr, _, _, _, _, length, room = memory
+    column = tl.arange(0, STEPS * NODES * _STEP)
+    node = first + column // _STEP % NODES
+    exists = node < WIDTH
+    last = tl.load(positions_ptr + node, mask=exists, other=-1).to(tl.int32)
+    position = begin + column // (NODES * _STEP) * _STEP + column % _STEP
+    sees = (position <= tl.minimum(last, room - 1)) & (position < end)
     depth = position - length
-    sees = position <= last
-    ancestor = tl.load(lineage_ptr + tl.maximum(depth, 0), mask=sees & (depth > 0), other=0)
+    at = lineage_ptr + tl.minimum(node, WIDTH - 1) * WIDTH + tl.maximum(depth, 0)
+    ancestor = tl.load(at, mask=sees & (depth > 0), other=0)
     place = tl.where(depth > 0, length + ancestor, position)
     # A row that has no place in its sequence's blocks reads nothing.
     reads = sees & (place < room)
     read = tl.where(reads, place, 0).to(tl.uint32)
     block = tl.load(row_table_ptr + read // BLOCK_SIZE)
     scores, v = _scored(memory, q, block, read, reads & (block != 0), BLOCK_SIZE, KV_HEADS, SIZE)
-    return tl.where(sees[None, :], scores, float("-inf")), v
+    return tl.where(sees[None, :] & (node[None, :] == (row // GROUP)[:, None]), scores, float("-inf")), v
 
 
 @triton.jit
