@@ -85,16 +85,19 @@ def pair(tmp_path: Path) -> Pair:
     return Pair("pair", made.target, made.drafter, PROMPTS)
 
 
-def test_the_peer_runs_the_whole_load_with_no_more_at_once(peer: VllmOptions, pair: Pair) -> None:
-    """Every answer is counted, of prompts in turn; tokens a round come of the peer's counters."""
-    (row,) = theirs.vllm_rows(pair, [LOAD], 7, peer, ENDS)
+def test_peers_start_side_by_side_and_run_the_whole_load_in_turn(peer: VllmOptions, pair: Pair) -> None:
+    """Each counts every answer, of prompts in turn, with no more at once; tokens a round come of its own counters.
+
+    K = 5 is refused by this peer, which costs no rows of others.
+    """
+    with theirs.started(pair, [LOAD], (5, 7), peer, ENDS) as peers:
+        for one in peers:
+            one.wait_ready()
+        rows = [one.rows() for one in peers]
+    assert rows[0] == []
+    ((row,),) = rows[1:]
     assert (row.system, row.k, row.streams, row.tau) == ("vllm", 7, 3, 2.5)
     assert row.least <= row.tokens_per_s <= row.most
-
-
-def test_a_peer_that_fails_costs_no_rows_of_others(peer: VllmOptions, pair: Pair) -> None:
-    """K = 5 is refused by this peer; what it measured before counts, here nothing."""
-    assert theirs.vllm_rows(pair, [LOAD], 5, peer, ENDS) == []
 
 
 def test_the_peer_reads_the_numbers_that_are_served(pair: Pair, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """python -m tests.bench.gpu.real_text --vllm FOLDER: the SmolLM2 pair beside vLLM, a table last, JSON with --save.
 
-Both sides have the same target, drafter, held-out prompts and limits, and answers end where the model ends them. Half
-of the time is vLLM's start. Without --vllm paceline runs alone; --tiny is a short run of the embedded pair on a CPU.
+Both sides have the same target, drafter, held-out prompts and limits, and answers end where the model ends them. All
+start side by side; loads run in turn, once all are ready and the file of --after is there. Without --vllm paceline runs
+alone; --tiny is a short run of the embedded pair on a CPU.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from services.common.model.families import read_target_spec
 from tests.bench.gpu.race.theirs import VllmOptions
 from tests.bench.gpu.real_text.loads import Load, Row, as_json, table
 from tests.bench.gpu.real_text.ours import Options, paceline_rows
-from tests.bench.gpu.real_text.theirs import vllm_rows
+from tests.bench.gpu.real_text.theirs import started
 from tests.bench.gpu.results import circumstances
 from tests.bench.nodes_offline import read_pair
 
@@ -37,11 +39,20 @@ def main() -> int:
         flags=tuple(asked.flags.split()),
     )
     drafts = (None, 0) if asked.plain else (None,)
-    rows = paceline_rows(pair, loads, drafts, options)
-    if asked.vllm:
-        ends = read_target_spec(pair.target).eos_token_ids
-        for k in asked.drafts:
-            rows += vllm_rows(pair, loads, k, VllmOptions(Path(asked.vllm), memory_fraction=asked.vllm_memory), ends)
+    ends = read_target_spec(pair.target).eos_token_ids
+    theirs = VllmOptions(Path(asked.vllm), memory_fraction=asked.vllm_memory)
+    with started(pair, loads, asked.drafts if asked.vllm else (), theirs, ends) as peers:
+
+        def wait() -> None:
+            for peer in peers:
+                peer.wait_ready()
+            print("waits", flush=True)
+            while asked.after and not Path(asked.after).exists():
+                time.sleep(0.2)
+
+        rows = paceline_rows(pair, loads, drafts, options, wait)
+        for peer in peers:
+            rows += peer.rows()
             print(table(rows), flush=True)
     if asked.save:
         save(Path(asked.save), rows)
@@ -53,8 +64,8 @@ def arguments() -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.real_text", description=__doc__)
     parser.add_argument("--vllm", default="", help="folder with vLLM's packages")
-    parser.add_argument("--vllm-memory", type=float, default=0.4, help="its share of the GPU's memory")
-    parser.add_argument("--drafts", type=int, nargs="+", default=[7], help="K of vLLM, a start each; 0 is plain")
+    parser.add_argument("--vllm-memory", type=float, default=0.2, help="of the GPU's memory, for each K")
+    parser.add_argument("--drafts", type=int, nargs="+", default=[7], help="K of vLLM, a process each; 0 is plain")
     parser.add_argument("--group", type=int, nargs="+", default=[1, 8, 32, 128], help="answers at once")
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.0, 0.8], help="of the answers")
     parser.add_argument("--tokens", type=int, default=256, help="of an answer at most")
@@ -62,6 +73,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--plain", action="store_true", help="paceline without drafts too")
     parser.add_argument("--flags", default="", help="further flags of paceline's target")
     parser.add_argument("--save", default="", help="file of the results")
+    parser.add_argument("--after", default="", help="a file that must be there before anything is measured")
     parser.add_argument("--tiny", action="store_true", help="little of everything on a CPU, to see that it runs")
     asked = parser.parse_args()
     if asked.tiny:

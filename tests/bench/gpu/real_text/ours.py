@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +38,18 @@ class Options:
     flags: tuple[str, ...] = ()
 
 
-def paceline_rows(pair: Pair, loads: Sequence[Load], drafts: Sequence[int | None], options: Options) -> list[Row]:
-    """Start the pair and measure every load, by widths that it chooses (None), that are fixed, or plain (0)."""
+def paceline_rows(
+    pair: Pair, loads: Sequence[Load], drafts: Sequence[int | None], options: Options, wait: Callable[[], None]
+) -> list[Row]:
+    """Start the pair, `wait`, and measure every load, by widths it chooses (None), that are fixed, or plain (0)."""
     with Mps(options.device == "cuda") as environment, tempfile.TemporaryDirectory(prefix="pl") as name:
         folder = Path(name)
         drafter = ServiceProcess("drafter", _drafter(pair, folder, options), folder, environment)
         target = ServiceProcess("target", _target(pair, folder, options), folder, environment)
         try:
-            return asyncio.run(_measured(_wait_attached(target), pair, loads, drafts))
+            address = _wait_attached(target)
+            wait()
+            return asyncio.run(_measured(address, pair, loads, drafts))
         finally:
             for process in (target, drafter):
                 process.stop()

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,24 +25,66 @@ from tests.bench.gpu.real_text import worker
 from tests.bench.gpu.real_text.loads import Load, Row, Told, row_of
 from tests.bench.nodes_offline import Pair
 
-STARTS_AND_RUNS_S = 400.0
+STARTS_S, RUNS_S = 300.0, 200.0
 
 
-def vllm_rows(pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]) -> list[Row]:
-    """Start vLLM with so many drafts and measure every load; a limit of time keeps what was measured before it."""
-    with tempfile.TemporaryDirectory(prefix="vl") as name:
-        order, answer, target = (Path(name) / part for part in ("order.json", "answer.json", "target"))
-        write_plain(pair.target, target)
-        order.write_text(json.dumps(order_of(replace(pair, target=target), loads, k, options, ends)))
+class Vllm:
+    """A process of vLLM with so many drafts. It starts at once and measures when it is asked for rows."""
+
+    def __init__(
+        self, folder: Path, pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]
+    ) -> None:
+        """`folder` is empty and its own; `pair` has a target of the layout that vLLM reads."""
+        self._k, self._loads = k, loads
+        self._answer, self._ready, self._go = (folder / name for name in ("answer.json", "ready", "go"))
+        told = order_of(pair, loads, k, options, ends) | {"ready": str(self._ready), "go": str(self._go)}
+        order = folder / "order.json"
+        order.write_text(json.dumps(told))
         environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
-        command = [options.python, str(worker.__file__), str(order), str(answer)]
+        command = [options.python, str(worker.__file__), str(order), str(self._answer)]
+        self._process = subprocess.Popen(command, env=environment, stdout=sys.stderr)
+
+    def wait_ready(self) -> None:
+        """Returns once it can measure; says so where it cannot."""
+        ends = time.monotonic() + STARTS_S
+        while not self._ready.exists() and self._process.poll() is None and time.monotonic() < ends:
+            time.sleep(worker.POLL_S)
+        if not self._ready.exists():
+            print(f"vllm, K = {self._k}: it did not start", file=sys.stderr)
+
+    def rows(self) -> list[Row]:
+        """Measure every load; a limit of time keeps what was measured before it."""
+        self._go.touch()
         try:
-            subprocess.run(command, env=environment, check=True, stdout=sys.stderr, timeout=STARTS_AND_RUNS_S)
-        except subprocess.SubprocessError as error:
-            print(f"vllm, K = {k}: {error}", file=sys.stderr)
-        measured = json.loads(answer.read_text())["measured"] if answer.exists() else []
-    pairs = zip(loads, measured, strict=False)
-    return [row_of("vllm", k, load, [Told(**one) for one in told]) for load, told in pairs]
+            if self._process.wait(RUNS_S):
+                print(f"vllm, K = {self._k}: it ended with {self._process.returncode}", file=sys.stderr)
+        except subprocess.TimeoutExpired as error:
+            print(f"vllm, K = {self._k}: {error}", file=sys.stderr)
+        measured = json.loads(self._answer.read_text())["measured"] if self._answer.exists() else []
+        pairs = zip(self._loads, measured, strict=False)
+        return [row_of("vllm", self._k, load, [Told(**one) for one in told]) for load, told in pairs]
+
+    def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def started(
+    pair: Pair, loads: Sequence[Load], drafts: Sequence[int], options: VllmOptions, ends: Sequence[int]
+) -> Iterator[list[Vllm]]:
+    """Start one vLLM for each number of drafts, all side by side; stop them in the end."""
+    with tempfile.TemporaryDirectory(prefix="vl") as name, ExitStack() as stack:
+        plain = Path(name) / "target"
+        write_plain(pair.target, plain)
+        peers = []
+        for k in drafts:
+            folder = Path(name) / str(k)
+            folder.mkdir()
+            peers.append(Vllm(folder, replace(pair, target=plain), loads, k, options, ends))
+            stack.callback(peers[-1].stop)
+        yield peers
 
 
 def order_of(pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]) -> dict[str, Any]:

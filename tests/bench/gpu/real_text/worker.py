@@ -1,6 +1,7 @@
 """`python worker.py ORDER ANSWER`, with vLLM in PYTHONPATH and nothing of this project: one engine, real weights.
 
-Answers are stepped from here in a closed loop, as the other side's are. Tokens a round come of vLLM's own counters.
+It measures once the file that the order names is there, so that several may start side by side. Answers are stepped
+from here in a closed loop, as the other side's are. Tokens a round come of vLLM's own counters.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 BATCHED_TOKENS = 16384
 """Of a prefill: vLLM warns of less with drafts."""
+POLL_S = 0.2
 
 
 class Engine:
@@ -80,6 +82,9 @@ def main(order_file: str, answer_file: str) -> int:
     """Runs what the order names and writes the answer, load by load."""
     order = json.loads(Path(order_file).read_text())
     engine = Engine(order)
+    Path(order["ready"]).touch()
+    while not Path(order["go"]).exists():
+        time.sleep(POLL_S)
     measured = []
     for load in order["loads"]:
         engine.told(load)
