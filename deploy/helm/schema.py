@@ -1,6 +1,7 @@
 """python -m deploy.helm.schema [--check]: writes what settings say into the schema of the chart's values.
 
-These are the settings of target and drafter, and what is said of values that are passed on unchanged.
+These are the settings of target and drafter, and what is said of values that are passed on unchanged. The settings that
+variables can state are written beside.
 """
 
 import argparse
@@ -12,12 +13,15 @@ import typing
 from typing import Any
 
 from deploy.cluster.groups import DRAFTER, TARGET
+from deploy.cluster.settings import ClusterSettings
 from deploy.helm.readme import rows
 from deploy.helm.values import CHART, FLAG, VALUES, passed_on
-from services.common.serving.settings import Group
+from services.common.serving.settings import Group, groups, own
 from services.common.serving.settings_help import EMPTY, Setting, settings_of
+from services.gateway.settings import GatewaySettings
 
 SCHEMA = CHART / "values.schema.json"
+VARIABLES = CHART / "files/variables.json"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -63,7 +67,18 @@ def text() -> str:
             value = value["properties"][name]
         value["description"] = FLAG.sub("", said[path])
     further = {"workersOfOne": _workers_of_one(written["properties"]["workers"])}
-    return json.dumps({**written, "definitions": definitions() | further}, indent=2) + "\n"
+    made = definitions() | further
+    kept = {name: one for name, one in written["definitions"].items() if name not in made}
+    return json.dumps({**written, "definitions": kept | made}, indent=2) + "\n"
+
+
+def variables() -> str:
+    """The settings that variables of gateways and workers can state, by which the chart knows a misspelt one."""
+    found = {}
+    for pods, cls in (("gateway", GatewaySettings), ("workers", ClusterSettings)):
+        inner = [f"{prefix}__{name}" for prefix, (_, group) in groups(cls).items() for name in group.free]
+        found[pods] = sorted(name.upper() for name in (*own(cls), *inner))
+    return json.dumps(found, indent=2) + "\n"
 
 
 def _workers_of_one(workers: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +95,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only say whether the schema is old")
     if not parser.parse_args().check:
         SCHEMA.write_text(text())
-    elif SCHEMA.read_text() != text():
+        VARIABLES.write_text(variables())
+    elif SCHEMA.read_text() != text() or VARIABLES.read_text() != variables():
         sys.stdout.write("the chart's schema is stale: python -m deploy.helm.schema\n")
         return 1
     return 0

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from tests.deploy.refused_names import NAMED
 from tests.deploy.refused_routes import ROUTES
 
 VALUES: list[tuple[str, Any]] = [
@@ -34,6 +35,14 @@ VALUES: list[tuple[str, Any]] = [
     ("podSecurityContext", []),
     ("containerSecurityContext", "restricted"),
     ("extraObjects", [{"kind": "ConfigMap"}]),
+    ("extraObjects", [3]),
+    ("extraObjects", [{"apiVersion": "v1", "kind": "config map", "metadata": {"name": "a"}}]),
+    ("podSecurityContext", {"runAsUsr": 1}),
+    ("gateway.affinity", {"nodeAfinity": {}}),
+    ("gateway.resources.requests", {"memroy": "1Gi"}),
+    ("gateway.resources.requests.memory", "12Gx"),
+    ("workers.resources.limits.memory", "-1Gi"),
+    ("workers.resources.requests.cpu", "four"),
     ("model.name", ""),
     ("model.path", "relative"),
     ("model.path", "/data/target"),
@@ -332,14 +341,12 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"gateway": {"env": {"PACELINE_PROPAGATION_S": "30"}}}, "/gateway/env", "passes --propagation-s"),
     ({"gateway": {"extraEnv": [{"name": "PACELINE_TARGET_SECRET"}]}}, "/gateway/env", "passes --target-secret"),
-    ({"workers": {"env": {"PACELINE_SLOTS": 8}}}, "/workers/env", "passes --slots"),
     (
         {"workers": {"target": {"stall_s": 2}, "env": {"PACELINE_TARGET__STALL_S": 3}}},
         "/workers/env",
         "passes --target.stall-s",
     ),
-    ({"workers": {"env": {"HOME": "/x"}}}, "/workers/env", "another variable"),
-    ({"workers": {"env": {"A": "1"}, "extraEnv": [{"name": "A"}]}}, "/workers/extraEnv", "in one of them"),
+    *NAMED,
     (
         {"workers": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
         "/workers/resources/limits",

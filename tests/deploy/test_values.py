@@ -121,3 +121,70 @@ def test_the_schema_accepts_settings_of_target_and_drafter() -> None:
 def test_the_schema_refuses(path: str, value: Any) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(SCHEMA).validate(with_value(path, value))
+
+
+Case = tuple[str, Any]
+UNKNOWN = "nobodyKnowsThis"
+NO_QUANTITIES = ("12Gx", "-1", "1 Gi", "", "1Gi1", "Gi", "1,5", "0x10", "NaN")
+
+
+def below(path: str, schema: dict[str, Any]) -> Iterator[Case]:
+    """Every place of a schema, entries of lists too, with what may stand there; references followed."""
+    for part in schema.get("allOf", ()):
+        yield from below(path, part)
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name not in ("target", "drafter", "workersOfOne"):
+            yield from below(path, SCHEMA["definitions"][name])
+        return
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from below(f"{path}/{name}", inner)
+    if "items" in schema:
+        yield from below(f"{path}/0", schema["items"])
+
+
+PLACES = [place for place in below("", SCHEMA) if not place[0].startswith("/global")]
+
+
+def wrong(path: str, schema: dict[str, Any]) -> Iterator[Any]:
+    """Values of each kind that belong nowhere."""
+    kind = schema.get("type")
+    if kind == "array" and schema["items"].get("type") != "string":
+        yield from (["hello"] if path != "/extraObjects" else [3], [[]], [None], "hello", {"0": {}})
+    if kind == "object" and path.endswith("/0"):
+        yield from ({}, {UNKNOWN: 1})
+    if kind == "object" and schema.get("additionalProperties") is False:
+        yield from ({UNKNOWN + "!": "a"}, {"": "a"}, {"with space": "a"}, {"a": [1]}, ["a"], "a", 1)
+    if path.endswith(("/requests", "/limits")):
+        yield from ({"cpu": wrong} for wrong in (*NO_QUANTITIES, -1, True, None))
+        yield from ({name: "1"} for name in ("memroy", "CPU", "gpu", "nvidia.com/", "hugepages-2"))
+    if path.lower().endswith("size") or path.endswith("sizeLimit"):
+        yield from (*NO_QUANTITIES, 5, None)
+    if path.endswith(("interval", "Timeout")):
+        yield from ("often", "15", "15 s", "-1s", "s", 15)
+    if path.lower().endswith("port"):
+        yield from (-1, 65536, "80 80", 1.5, True, [])
+    if path.endswith(("Name", "Claim", "/name")) and path not in ("/model/name", "/models/0/name"):
+        yield from ("with space", "-a", 5, ["a"], *(() if "Env" in path else ("a" * 254,)))
+    if path.endswith(("abels", "nodeSelector")):
+        yield from ({"a": wrong} for wrong in ("with space", "-a", "a" * 64, 1, True, None))
+
+
+def in_place(path: str, value: Any) -> Any:
+    """The smallest values with one of them at a place; an entry of a list has what it needs."""
+    for name in reversed(path.strip("/").split("/")):
+        value = [value] if name == "0" else {name: value}
+    return value
+
+
+def test_every_kind_of_value_that_belongs_nowhere_is_refused_where_it_stands() -> None:
+    judge = jsonschema.Draft7Validator(SCHEMA)
+    cases = [(path, value) for path, schema in PLACES for value in wrong(path, schema)]
+    passed = []
+    for path, value in cases:
+        at = ["/".join(map(str, error.absolute_path)) for error in judge.iter_errors(in_place(path, value))]
+        if not any(f"/{one}".startswith(path) for one in at):
+            passed.append((path, value))
+    assert passed == []
+    assert len(cases) >= 1000
