@@ -3,10 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 
+from services.common.kernels.cap_logits import reference as cap_reference
+from services.common.kernels.experts.kernel import Rating, Routes, route
 from services.common.model import load_target
 from tests.kernels.gpu.devices import DEVICE, DTYPES
 from tests.kernels.gpu.test_expert_model import ROUNDED, away
@@ -25,8 +29,31 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "laguna": ("laguna", EXPERTS),
 }
 """Family, and keys of its config.json."""
+CLOSE = 0.1
+"""Of the deviation of a router's numbers: rounding moves them by less."""
 ROWS = 19
 """More than three windows."""
+
+
+def sure_rows(folder: Path) -> list[int]:
+    """The rows whose experts bfloat16 cannot change: one that takes another expert is as far away as experts differ.
+
+    In float32 the last expert that they take and the first that they leave are further apart than rounding moves both.
+    """
+    sure = torch.ones(ROWS, dtype=torch.bool)
+
+    def noted(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, *others: Any) -> Routes:
+        rating: Rating = others[-1]
+        asked = gates_TF[:, :count].double().cpu()
+        if rating.bias_E is not None:
+            asked = (cap_reference.bounded(asked, rating.cap) if rating.cap else asked).sigmoid() + rating.bias_E.cpu()
+        ordered = asked.sort(1, descending=True).values
+        sure.logical_and_(ordered[:, top_k - 1] - ordered[:, top_k] > CLOSE * asked.std())
+        return route(gates_TF, live_T, count, top_k, *others)
+
+    with mock.patch("services.common.model.gpu.mixture.route", noted):
+        run(load_target(folder, torch.float32, DEVICE), ((ROWS, ROWS, True),))
+    return [int(row) for row in sure.nonzero()]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -49,4 +76,6 @@ def test_rows_have_the_same_bits_in_any_cut_and_are_close_to_the_cpu_path(
         return
     with on_cpu():
         rounded, _ = run(load_target(folder, dtype), ((ROWS, ROWS, True),))
-    assert away(plain, expected) < ROUNDED * away(rounded, expected)
+    sure = sure_rows(folder)
+    assert len(sure) >= ROWS // 3
+    assert away(plain.cpu()[sure], expected[sure]) < ROUNDED * away(rounded[sure], expected[sure])
