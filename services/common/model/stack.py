@@ -1,7 +1,6 @@
 """A stack of blocks on the device that its weights are on: kernels on a GPU, TorchScript on a CPU."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -13,7 +12,7 @@ from services.common.model.cpu.cpu import HostBlockAttention, HostStack
 from services.common.model.cpu.cpu_hybrid import host_mixer
 from services.common.model.fields.errors import ModelError
 from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
-from services.common.model.spec import Attention, Beside, Dense, Experts, ModelSpec, Rope, StackSpec
+from services.common.model.spec import ModelSpec, Rope, StackSpec
 from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.weights import LayerWeights
 
@@ -54,11 +53,10 @@ def refuse_without_kernels(spec: ModelSpec, dtype: torch.dtype) -> None:
     Raises:
         ModelError: they do not.
     """
-    for part, there in _without_kernels(spec).items():
-        if there:
-            raise ModelError(f"{part} run on a CPU only")
     if dtype == torch.float64 and spec.routes:
         raise ModelError("mixtures of experts in float64 run on a CPU only: take float32 or bfloat16 on a GPU")
+    if dtype == torch.float64 and any(layer.sandwich for layer in spec.layers):
+        raise ModelError("norms behind parts of blocks in float64 run on a CPU only: take float32 or bfloat16 on a GPU")
     delta = spec.delta
     if delta is None:
         return
@@ -66,29 +64,6 @@ def refuse_without_kernels(spec: ModelSpec, dtype: torch.dtype) -> None:
         raise ModelError("recurrent layers in float64 run on a CPU only")
     if not {delta.k_dim, delta.v_dim} <= _HEAD_SIZES:
         raise ModelError(f"recurrent heads of {delta.k_dim} by {delta.v_dim} run on a CPU only")
-
-
-def _without_kernels(spec: ModelSpec) -> dict[str, bool]:
-    """Return what no kernel computes in any type, and whether a model has it."""
-    groups, layers = spec.groups, spec.layers
-    return {
-        "layers with sliding windows, or of several kinds of attention,": len(groups) > 1 or groups[0].window > 0,
-        "other scales of scores, gates of heads, and normalised values": any(_is_odd(own) for own in groups),
-        "blocks with norms behind their parts": any(layer.sandwich or layer.scaled for layer in layers),
-        "GELU and sigmoid routers": not all(_has_kernels(layer.ffn) for layer in layers),
-        "bounds of logits": spec.logit_cap > 0,
-    }
-
-
-def _is_odd(own: Attention) -> bool:
-    return own.scale is not None or own.head_gates or own.k_as_v or own.v_norm
-
-
-def _has_kernels(ffn: Dense | Experts | Beside) -> bool:
-    if isinstance(ffn, Experts):
-        usual = Experts(count=ffn.count, top_k=ffn.top_k, inner=ffn.inner, renorm=ffn.renorm, shared=ffn.shared)
-        return replace(ffn, resident=0) == usual
-    return isinstance(ffn, Dense) and not ffn.gelu
 
 
 def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, views: Sequence[int]) -> Stack:

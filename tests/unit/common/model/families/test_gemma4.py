@@ -122,10 +122,10 @@ def test_what_is_not_implemented_is_refused(change: dict[str, Any], named: str, 
         read(tmp_path, whole(EXPERTS | change))
 
 
-def test_a_gpu_refuses_it_in_one_line_before_weights_are_read(tmp_path: Path) -> None:
+def test_a_gpu_refuses_float64_in_one_line_before_weights_are_read(tmp_path: Path) -> None:
     read(tmp_path, whole(EXPERTS))
-    with pytest.raises(ModelError, match="run on a CPU only"):
-        load_target(tmp_path, torch.bfloat16, device="cuda", random_weights=True)
+    with pytest.raises(ModelError, match="experts in float64 run on a CPU only"):
+        load_target(tmp_path, torch.float64, device="cuda", random_weights=True)
 
 
 @pytest.mark.parametrize(
