@@ -68,16 +68,43 @@ def _keep_shapes_and_types(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
     core = interpreter.tl.core
     number_of, pointer = cache(interpreter._get_np_dtype), interpreter._get_np_dtype(core.pointer_type(core.int8))
 
+    scalar = core.tuple([]), core.constexpr(1)
+
     @cache
-    def shaped(sizes: tuple[int, ...]) -> tuple[Any, Any]:
-        return core.tuple([core.constexpr(size) for size in sizes]), core.constexpr(math.prod(sizes))
+    def shaped(sizes: tuple[int, ...]) -> tuple[Any, Any, int, str]:
+        numel = core.validate_block_shape(core.tuple([*sizes]))
+        of_results = core.tuple([core.constexpr(size) for size in sizes]), core.constexpr(math.prod(sizes))
+        return core.tuple([*sizes]), of_results, numel, f"{core.tuple([*sizes])}"
+
+    def block(kind: Any, element: Any, shape: Any) -> None:
+        """Blocks of the same sizes have the very same shape."""
+        values = shape.values if isinstance(shape, core.tuple) else shape
+        sizes = tuple([size.value if isinstance(size, core.constexpr) else size for size in values])
+        if not sizes:
+            raise TypeError("0d block_type is forbidden")
+        kind.element_ty = element
+        kind.shape, kind.of_results, kind.numel, said = shaped(sizes)
+        kind.name = f"<{said}, {element}>"
 
     def hold(result: Any, handle: Any, kind: Any) -> None:
         result.handle, result.type, result.dtype = handle, kind, kind.scalar
-        result.shape, result.numel = shaped(tuple(kind.shape) if kind.is_block() else ())
+        result.shape, result.numel = kind.of_results if kind.is_block() else scalar
+
+    semantics = interpreter.TritonSemantic
+    broadcast = semantics.broadcast_impl_value
+
+    def alike(semantic: Any, left: Any, right: Any) -> Any:
+        """Most have one shape, so that nothing is to be done."""
+        kinds = left.type, right.type
+        same = kinds[0].is_block() and kinds[1].is_block() and kinds[0].shape is kinds[1].shape
+        return (left, right) if same else broadcast(semantic, left, right)
 
     def number(kind: Any) -> Any:
         return pointer if kind.scalar.is_ptr() else number_of(kind.scalar)
 
+    equal = core.dtype.__eq__
+    patch.setattr(core.dtype, "__eq__", lambda one, other: one is other or equal(one, other))
     patch.setattr(core.tensor, "__init__", hold)
+    patch.setattr(core.block_type, "__init__", block)
+    patch.setattr(semantics, "broadcast_impl_value", alike)
     patch.setattr(interpreter, "_get_np_dtype", number)
