@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 from deploy.cluster.settings import ClusterSettings
@@ -32,6 +33,8 @@ ALIASES = {
     "--tool-call-parser": "--tool-parser",
 }
 """What other servers call settings of ours."""
+LENGTH = "--context-limit"
+MULTIPLES = {"k": 1_000, "m": 1_000_000, "K": 1 << 10, "M": 1 << 20}
 ELSEWHERE = {
     "--tensor-parallel-size": "a model is served by one GPU",
     "--pipeline-parallel-size": "a model is served by one GPU",
@@ -82,8 +85,13 @@ PROPOSERS = ("", "dflash", "ngram", "none")
 class _Parser(argparse.ArgumentParser):
     """One whose refusals are one line, and whose help tells the settings of the services too."""
 
+    typed: Mapping[str, str] = MappingProxyType({})
+    """Settings that were given by names of other servers."""
+
     def error(self, message: str) -> NoReturn:
         """Ends with code 2."""
+        for setting, theirs in self.typed.items():
+            message = message.replace(f"--{setting.replace('_', '-')}:", f"{theirs}:")
         self.exit(2, f"{self.prog}: {message}\n")
 
     def format_help(self) -> str:
@@ -103,7 +111,7 @@ class _Parser(argparse.ArgumentParser):
         return "\n\n".join([*parts, "\n".join(["Names that other servers use are taken, too:", *names])]) + "\n"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _Parser:
     """The flags of the command itself."""
     start = bundle.start()
     made = _Parser(
@@ -161,7 +169,9 @@ def arguments() -> argparse.Namespace:
     made, words = parser(), in_our_words(sys.argv[1:])
     stated = _beforehand(made, words)
     made.set_defaults(**stated)
+    made.typed = typed(sys.argv[1:])
     parsed, rest = made.parse_known_args(words)
+    parsed.typed = made.typed
     for name in ("model", "drafter"):  # make hands on empty ones.
         setattr(parsed, name, getattr(parsed, name) or stated.get(name, ""))
     if parsed.proposer not in PROPOSERS:
@@ -277,12 +287,29 @@ def value_of(words: Sequence[str], flag: str) -> str:
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:
-    """Flags as other servers name them, by the names that they have here."""
-    found = []
+    """Flags as other servers name them, by the names that they have here, and numbers as they write them."""
+    found: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")
-        found.append(ALIASES.get(name, name) + equals + value)
+        ours = ALIASES.get(name, name)
+        found.append(ours + equals + (_number(value) if ours == LENGTH else value))
+        if found[-2:-1] == [LENGTH]:
+            found[-1] = _number(word)
     return found
+
+
+def _number(text: str) -> str:
+    """A length as others write it: 32k are 32,000 and 32K are 32,768; auto is the model's."""
+    if text == "auto":
+        return "0"
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([kKmM])", text)
+    return text if found is None else str(int(float(found[1]) * MULTIPLES[found[2]]))
+
+
+def typed(words: Sequence[str]) -> dict[str, str]:
+    """Settings that were given by names of other servers, and these."""
+    names = (word.partition("=")[0] for word in words)
+    return {ALIASES[name].removeprefix("--").replace("-", "_"): name for name in names if name in ALIASES}
 
 
 def with_dtype(words: Sequence[str]) -> list[str]:

@@ -71,6 +71,8 @@ class StackSettings:
     """Keys of which clients must send one; gateways read a file of their digests."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of all processes, beside those of this one."""
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """Settings that were given by flags of other names, by which refusals name them."""
 
 
 class ServiceProcess:
@@ -349,10 +351,10 @@ def judged(chosen: StackSettings) -> ClusterSettings:
     others = foreign(chosen, GatewaySettings, ClusterSettings)
     flags = ["--watch", "127.0.0.1:0", "--tokenizer", chosen.model, *chosen.gateway_flags]
     known = {name: value for name, value in environ.items() if name not in others}
-    settings.load(GatewaySettings, flags, known, _files_are_there)
+    settings.load(GatewaySettings, flags, known, _files_are_there, chosen.typed)
     others = foreign(chosen, ClusterSettings, GatewaySettings)
     known = {name: value for name, value in environ.items() if name not in others}
-    return settings.load(ClusterSettings, cluster_flags(chosen), known, derived.check)
+    return settings.load(ClusterSettings, cluster_flags(chosen), known, derived.check, chosen.typed)
 
 
 def _files_are_there(gateway: GatewaySettings) -> None:

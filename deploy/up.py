@@ -43,6 +43,7 @@ def main() -> int:
         cluster_flags=chosen.cluster_flags,
         gateway_flags=["--http", chosen.http, *chosen.gateway_flags],
         api_keys=chosen.api_keys,
+        typed=chosen.typed,
     )
     try:
         if chosen.title:

@@ -124,6 +124,15 @@ def tensors(asked: Asked) -> Problem | None:
     return None
 
 
+def manifests(asked: Asked) -> Problem | None:
+    """A folder that has a manifest is as it says."""
+    from services.common.preflight import weights
+
+    for source in () if asked.weightless else asked.sources:
+        weights.check_manifest(source)
+    return None
+
+
 def roles(asked: Asked) -> Problem | None:
     """The target is no drafter, and the drafter no target."""
     from services.common.preflight import weights
@@ -149,7 +158,9 @@ def adapter(asked: Asked) -> Problem | None:
     return Problem(asked.target.place(file), sentence, remedy, fatal=False)
 
 
-CHECKS: tuple[Check, ...] = (places, device, roles, configurations, tensors, tokenizer, template, adapter, room)
+CHECKS: tuple[Check, ...] = (
+    *(places, device, roles, configurations, tensors, tokenizer, template, adapter, manifests, room),
+)
 
 
 def problems(asked: Asked, checks: Sequence[Check] = CHECKS) -> Iterator[Problem]:

@@ -19,8 +19,9 @@ from services.common.model.drafters import (
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.families import FAMILIES, open_family
 from services.common.model.fields.errors import ModelError
-from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
+from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, read_files, tensor_files
 from services.common.model.files.formats import open_safetensors
+from services.common.model.files.manifest import verify_manifest
 from services.common.model.files.weight_formats import BESIDE
 from services.common.model.spec import Experts, ModelSpec
 from services.common.model.weights.weights import elements, model_shapes, table_elements
@@ -35,6 +36,8 @@ _KINDS = {
     "F32": torch.float32, "F64": torch.float64,
 }  # fmt: skip
 _NOWHERE = torch.device("meta")
+MOST_DIGESTED_BYTES = 64 << 20
+"""Of a file whose digest is compared before anything starts: a tenth of a second."""
 
 
 class Headers(Checkpoint):
@@ -145,6 +148,17 @@ def check_drafter(source: Source, spec: AnyDrafterSpec) -> None:
                 own.read_integers(name, shape)
             else:
                 own.read(name, shape, torch.bfloat16)
+
+
+def check_manifest(source: Source) -> None:
+    """Compare the files with the folder's own manifest, if it has one; large ones when they are loaded.
+
+    Raises:
+        ModelError: one differs, is missing or is not listed.
+    """
+    if source.described is None and not source.remote:
+        folder = source.folder()
+        verify_manifest(folder, read_files(folder, tensor_files(folder)), MOST_DIGESTED_BYTES)
 
 
 def _headers(source: Source) -> IntegerSource | None:

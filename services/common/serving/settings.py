@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import sys
 import tomllib
 import types
@@ -53,12 +54,14 @@ def load(
     argv: Sequence[str],
     environ: Mapping[str, str] | None = None,
     check: Callable[[T], object] = lambda built: None,
+    typed: Mapping[str, str] = types.MappingProxyType({}),
 ) -> T:
     """Builds cls from --config FILE, the environment and flags; the later of these wins.
 
     --help lists every setting. --print-config prints the result as JSON, even one that is refused, which it then says;
     values of fields with metadata secret are hidden. A field can be read from a file by appending "-file" to its flag
     or "_FILE" to its variable. check refuses what cls alone cannot judge by raising PacelineError or ValueError.
+    A refusal says the flags of `typed` in the place of the settings that they gave.
 
     Raises:
         SystemExit: with code 0 after --help and --print-config; with 2 and one line for an unknown key or a bad value.
@@ -71,7 +74,7 @@ def load(
         given = (_toml(asked.config), _environment(os.environ if environ is None else environ), flags)
         chosen = _chosen(cls, {name: value for source in given for name, value in _renamed(cls, source)})
     except (PacelineError, ValueError, OSError, TypeError) as error:
-        raise _refusal(error, 2) from None
+        raise _refusal(error, 2, typed) from None
     if asked.print_config:
         print(describe(cls, chosen))
     try:
@@ -79,15 +82,16 @@ def load(
         built = cls(**chosen)
         check(built)
     except (PacelineError, ValueError, OSError, TypeError) as error:
-        raise _refusal(error, 0 if asked.print_config else 2) from None
+        raise _refusal(error, 0 if asked.print_config else 2, typed) from None
     if asked.print_config:
         raise SystemExit(0)
     return built
 
 
-def _refusal(error: Exception, code: int) -> SystemExit:
+def _refusal(error: Exception, code: int, typed: Mapping[str, str]) -> SystemExit:
     """Prints what is wrong and returns the exception that ends the process."""
-    print(f"settings: {error}", file=sys.stderr)
+    name, text = re.fullmatch(r"((?:[a-z]+: )?\w+)?(.*)", str(error), re.DOTALL).groups("")  # type: ignore[union-attr]
+    print(f"settings: {typed.get(name.rpartition(' ')[2], name)}{text}", file=sys.stderr)
     return SystemExit(code)
 
 

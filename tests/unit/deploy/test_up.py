@@ -169,6 +169,16 @@ def test_flags_of_other_servers_have_our_names_here() -> None:
     assert in_our_words(given) == ["--context-limit", "8192", "--name=x", "--memory-fraction", "0.5", "--model", "m"]
 
 
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [("32k", "32000"), ("32K", "32768"), ("1.5k", "1500"), ("1M", "1048576"), ("auto", "0"), ("9", "9"), ("x", "x")],
+)
+def test_a_length_may_be_written_as_other_servers_write_it(text: str, length: str) -> None:
+    for flag in ("--max-model-len", "--context-limit"):
+        assert in_our_words([flag, text, "--name", text]) == ["--context-limit", length, "--name", text]
+        assert in_our_words([f"{flag}={text}"]) == [f"--context-limit={length}"]
+
+
 def test_the_gateways_flags_go_to_the_gateway() -> None:
     given = ["--tenants", "t.toml", "--dtype", "float32", "--http-page=false", "--tls-key-file", "k", "--seed"]
     mine, others = gateways_own(given)

@@ -30,6 +30,13 @@ FLAGS = {
     ("--http-cors-origins", "example.com"): "'example.com' is no origin, as https://",
     ("--tenants", "{tmp}"): "{tmp}: cannot be read: ",
     ("--slots", "many"): "--slots",
+    ("--max-num-seqs", "many"): "argument --max-num-seqs: ",
+    ("--max-num-seqs", "0"): "settings: --max-num-seqs: must be in ",
+    ("--max-model-len", "long"): "settings: --max-model-len: must be ",
+    ("--max-model-len=-5",): "settings: --max-model-len must not be negative",
+    ("--gpu-memory-utilization", "1.5"): "settings: --gpu-memory-utilization must lie in ",
+    ("--memory-fraction", "1.5"): "settings: memory_fraction must lie in ",
+    ("--ssl-certfile", "/none", "--ssl-keyfile", "/none"): "settings: --ssl-certfile: /none: no such file",
     ("--widths", "1,8"): "--widths",
     ("-p", "8000"): "-p: flags start with --",
 }

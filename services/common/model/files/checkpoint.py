@@ -83,8 +83,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = tensor_files(folder)
-        read = {path.name for path in self._files.values()} | {path.name for path in _descriptions(folder)}
-        manifest = verify_manifest(folder, sorted(read))
+        manifest = verify_manifest(folder, read_files(folder, self._files))
         self.revision = manifest or _describe_digest(folder, self._files.values())
         self._progress = Progress(WEIGHTS, self.nbytes)
 
@@ -206,6 +205,11 @@ def _kinds(dtypes: frozenset[torch.dtype]) -> str:
 def is_finite(value: Tensor) -> bool:
     """Whether a tensor has neither NaN nor infinity; looks at a part at a time."""
     return all(bool(part.isfinite().all()) for part in value.flatten().split(1 << 24))
+
+
+def read_files(folder: Path, tensors: Mapping[str, Path]) -> list[str]:
+    """Names of all files that are read of a folder, given that of each tensor."""
+    return sorted({path.name for path in (*tensors.values(), *_descriptions(folder))})
 
 
 def _descriptions(folder: Path) -> list[Path]:
