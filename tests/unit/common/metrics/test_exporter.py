@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 
@@ -61,6 +62,24 @@ def test_many_connections_take_few_threads_and_the_page_is_answered(served: Expo
     assert threading.active_count() - before <= CONNECTIONS_OF_ONE + 1
     for each in many:
         each.close()
+
+
+def test_connections_without_a_request_wait_for_no_turn_of_a_page(
+    served: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "_PACE_S", 2.0)
+    many = [connected(served) for _ in range(3 * CONNECTIONS)]  # with a turn each they would take minutes
+    assert "probe 7.0" in page(served)
+    for each in many:
+        each.close()
+
+
+def test_pages_are_held_apart(served: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "_PACE_S", 0.1)
+    began = time.monotonic()
+    for _ in range(4):
+        assert "probe 7.0" in page(served)
+    assert time.monotonic() - began >= 0.3
 
 
 def test_a_request_that_is_too_long_is_not_read(served: Exporter) -> None:
