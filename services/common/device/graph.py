@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,10 @@ Signature = list[tuple[torch.Size, tuple[int, ...], torch.dtype, int]]
 _WARM_UP_CALLS = 3
 _LARGE_BYTES = 128 << 20
 """Of a step: what it used before it was recorded is freed, so that it does not stand beside what its graph keeps."""
+
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,13 @@ class StepGraphs:
         self._captured: dict[Hashable, _Captured] = {}
         self.brief: Callable[[], AbstractContextManager[None]] | None = None
         """Where kernels of all steps were compiled before: in it a step runs once before it is recorded."""
-        self._counters, self._cost = Counters(), CaptureCost()
+        self._counters, self._cost, self._replays = Counters(), CaptureCost(), 0
         self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
 
     @property
     def counters(self) -> Counters:
         """The numbers so far."""
-        return self._counters
+        return replace(self._counters, replays=self._replays)
 
     @property
     def cost(self) -> CaptureCost:
@@ -136,7 +141,7 @@ class StepGraphs:
             if (now := _signature(captured.tensors)) != captured.signature:
                 self._moved(captured, now)
             captured.step()
-        self._counters = replace(self._counters, replays=self._counters.replays + 1)
+        self._replays += 1
 
     def settle(self) -> None:
         """Frees what the calls before the captures used; graphs keep memory of their own."""
@@ -181,6 +186,22 @@ class StepGraphs:
             recaptures=self._counters.recaptures + 1,
             reallocations=self._counters.reallocations + moved,
         )
+
+
+def inferring(work: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Have `work` run in inference mode; where its thread is in it for good, that takes no time.
+
+    A round calls a handful of such functions.
+    """
+
+    @wraps(work)
+    def run(*args: _Given.args, **named: _Given.kwargs) -> _Returned:
+        if torch.is_inference_mode_enabled():
+            return work(*args, **named)
+        with torch.inference_mode():
+            return work(*args, **named)
+
+    return run
 
 
 @cache

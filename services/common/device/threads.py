@@ -1,16 +1,22 @@
-"""Sets the number of threads that torch and NumPy's OpenBLAS compute with.
+"""How threads compute: how many there are of torch and NumPy's OpenBLAS, on which core, and in inference mode.
 
 Target and drafter share a machine's cores; a library that takes all of them slows the other down more than it gains.
 """
 
 import ctypes
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import torch
 
 _SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
+
+
+def inference() -> AbstractContextManager[object]:
+    """In it a thread keeps nothing for gradients; to enter it for each call would take some microseconds each time."""
+    return torch.inference_mode()
 
 
 def stay_on_core(core: int) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from services.common.device.graph import inferring
 from services.common.device.staging import to_host
 from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.kernels.nodes import trunk_of
@@ -31,15 +32,13 @@ class _Copies(NamedTuple):
     """Results of one step on their way to the host.
 
     `logprobs` are those of the model's own distribution, before penalties, biases and temperature: of the chosen tokens
-    and the best ids and values of each position, when a row asked for them. `path_BW` and `parents_BK` are of trees.
+    and the best ids and values of each position, when a row asked for them.
     """
 
     rows: Rows
     result: RoundResult
     packed_N: Tensor
     logprobs: tuple[Tensor, Tensor, Tensor] | None
-    path_BW: Tensor | None
-    parents_BK: Tensor | None
 
 
 class Step(Protocol):
@@ -47,11 +46,6 @@ class Step(Protocol):
 
     result: RoundResult
     logits_BWV: Tensor
-
-    @property
-    def parents_BK(self) -> Tensor | None:
-        """Of trees, the row that each node follows."""
-        ...
 
 
 class RoundOutput:
@@ -74,16 +68,14 @@ class RoundOutput:
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0.0
 
-    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor, parents_BK: Tensor | None = None) -> None:
+    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
         """Enqueues the copies of a step's results at once."""
         table = None
         if [seat for _, seat in rows if seat.spec.logprobs is not None]:
             found = logprobs(logits_BWV, result.by_row(result.tokens_BW), self._most)
             chosen_BW, ids_BWN, values_BWN = (to_host(result.by_depth(each)) for each in found)
             table = (chosen_BW, ids_BWN, values_BWN)
-        path_BW = None if result.path_BW is None else to_host(result.path_BW)
-        parents_BK = None if parents_BK is None else to_host(parents_BK)
-        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW, parents_BK))
+        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table))
 
     def leave(self, rows: Rows, step: Step) -> None:
         """Notes results that stay on the device until `fetch`."""
@@ -93,7 +85,7 @@ class RoundOutput:
         """Notes what `rule` does."""
         self._make = make
 
-    @torch.inference_mode()
+    @inferring
     def rule(self) -> None:
         """Makes the masks that rows of the round wait for, once; all rounds before it must have landed."""
         make, self._make = self._make, None
@@ -108,7 +100,7 @@ class RoundOutput:
         """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
         self.verify_us, self._wait = launch_us, wait
 
-    @torch.inference_mode()
+    @inferring
     def fetch(self) -> None:
         """Enqueues the copies of what `leave` noted, before the next step; a second call does nothing.
 
@@ -119,7 +111,7 @@ class RoundOutput:
         self._fetched = True
         if self._left is not None:
             rows, step = self._left
-            self.copy(rows, step.result, step.logits_BWV, step.parents_BK)
+            self.copy(rows, step.result, step.logits_BWV)
         if self._device.type == "cuda":
             self.done = torch.cuda.Event()
             self.done.record()
@@ -147,9 +139,10 @@ class RoundOutput:
 
 def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
-    tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
+    flat: list[int] = copies.packed_N.tolist()
+    tokens, counts, accepted, drafted, ends = copies.result.unpack(flat)
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
-    trees = None if copies.path_BW is None else _trees(copies, accepted, drafted)
+    trees = None if copies.result.path_BW is None else _trees(*copies.result.unpack_trees(flat), accepted, drafted)
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
@@ -182,11 +175,11 @@ class _Told(NamedTuple):
 _CHAIN = _Told()
 
 
-def _trees(copies: _Copies, accepted: Sequence[int], drafted: Sequence[int]) -> Sequence[_Told]:
-    if copies.path_BW is None or copies.parents_BK is None:
-        return [_CHAIN] * len(copies.rows)
+def _trees(
+    paths: Sequence[list[int]], every_parents: Sequence[list[int]], accepted: Sequence[int], drafted: Sequence[int]
+) -> Sequence[_Told]:
     told = []
-    every = zip(copies.path_BW.tolist(), copies.parents_BK.tolist(), accepted, drafted, strict=False)
+    every = zip(paths, every_parents, accepted, drafted, strict=False)
     for rows, parents, right, known in every:
         path = tuple(rows[1 : right + 1])
         children = tuple(parents[:row].count(parents[row - 1]) for row in path)

@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 
 from services.common.device import device
-from services.common.device.graph import CaptureCost, Counters
+from services.common.device.graph import CaptureCost, Counters, inferring
 from services.common.device.threads import use_threads
 from services.common.model import DraftContext, Target
 from services.common.pair import attach
@@ -114,7 +114,7 @@ class Runner:
         self.steps.round.set_generation(drafts.generation)
         self._publisher.forget()
 
-    @torch.inference_mode()
+    @inferring
     def prepare(self, plan: Plan) -> None:
         """Applies the plan to the slots and publishes what the drafter reads. The drafter is asked after this.
 
@@ -143,12 +143,12 @@ class Runner:
             self.experts.round()
         self._next.prepare_us = (perf_counter() - start) * 1e6
 
-    @torch.inference_mode()
+    @inferring
     def publish(self) -> None:
         """Enqueues the copies of what the drafter reads into the arena."""
         self._publisher.publish()
 
-    @torch.inference_mode()
+    @inferring
     def overlap(self, plan: Plan) -> None:
         """Does the work that needs no drafts, once for a plan: prompt chunks and the noise of the next positions."""
         if self._overlapped == plan.number:
@@ -161,7 +161,7 @@ class Runner:
         if self._mixed != plan.number:
             self._fill_noise(self._rows, plan.width)
 
-    @torch.inference_mode()
+    @inferring
     def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
         """Enqueues the plan's forward, unless its rows were computed beside its prompts.
 

@@ -78,16 +78,17 @@ class RoundInputs:
         self._pad_slot = settings.pad_slot
         self.rows_B = torch.full((settings.buckets[-1],), self._pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
+        self._number, self._generation = self.expected_2.unbind()
         # There is a gate only where processes share the GPU.
         self.beside = SideStream(device, shared=gate is not None and len(pool.context.taps) > 0)
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
-        self.expected_2[0].fill_(number)
+        self._number.fill_(number)
 
     def set_generation(self, generation: int) -> None:
         """Only drafts of this attachment count."""
-        self.expected_2[1].fill_(generation)
+        self._generation.fill_(generation)
 
     def set_rows(self, rows: tuple[int, ...]) -> None:
         """Writes the round's slots first and the pad slot into every other row, if the slots have changed."""
@@ -137,16 +138,11 @@ class VerifyStep:
         lines = pool.settings.slots + 1
         self._synthetic = SyntheticAcceptance(rates, width, lines, device) if rates and width > 1 else None
         self._beside = inputs.beside
-        self._nodes = Nodes.allocate(bucket, width, device) if form.trees else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.table = form.table
         self.result = RoundResult.allocate(bucket, width, device, trees=form.trees, table=form.table)
+        self._nodes = Nodes.allocate(bucket, width, device, self.result.parents_BK) if form.trees else None
         self.logits_BWV = torch.empty(0)
-
-    @property
-    def parents_BK(self) -> Tensor | None:
-        """The row that each node follows, where rows are nodes."""
-        return None if self._nodes is None else self._nodes.parents_BK
 
     @property
     def tensors(self) -> list[Tensor]:

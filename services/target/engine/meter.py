@@ -96,6 +96,7 @@ class Meter:
         """Counts from zero; ``spans`` is told of every round and every end, ``first_rounds`` of every draft."""
         self._spans, self._first_rounds, self._generation = spans, first_rounds, 0
         self._left: list[tuple[Request, str]] = []
+        self._levels: tuple[Load, int, tuple[int, int, int]] | None = None
         self._metrics = metrics
         self._ledger = ledger
         self._pool = pool
@@ -153,13 +154,17 @@ class Meter:
             self._metrics.errors.inc()
 
     def levels(self, load: Load, generation: int) -> None:
-        """Sets the gauges and brings the token counters up to date."""
-        metrics = self._metrics
+        """Sets the gauges, if one of them has changed, and brings the token counters up to date."""
+        metrics, levels = self._metrics, (load, generation, self._pool.levels)
+        if levels == self._levels:
+            self.tokens()
+            return
+        self._levels = levels
         metrics.running_requests.set(load.running)
         metrics.waiting_requests.set(load.waiting)
         metrics.queued_tokens.set(load.queued_tokens)
         metrics.slots.set(load.slots)
-        free, owned, idle = self._pool.levels
+        free, owned, idle = levels[2]
         self._free.set(free)
         self._owned.set(owned)
         self._cached.set(idle)
@@ -172,7 +177,8 @@ class Meter:
         """Brings the token counters up to date with the ledger."""
         ledger, metrics = self._ledger, self._metrics
         metrics.committed_tokens.inc(ledger.committed - self._committed)
-        metrics.emitted_tokens.inc(ledger.emitted - self._emitted)
+        if ledger.emitted != self._emitted:
+            metrics.emitted_tokens.inc(ledger.emitted - self._emitted)
         for reason, count in ledger.discarded.items():
             if count != self._discarded[reason]:
                 metrics.discarded_tokens[reason].inc(count - self._discarded[reason])

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from services.common.device.threads import stay_on_core
+from services.common.device.threads import inference, stay_on_core
 from services.target.core.commands import Command, Inbox
 from services.target.engine.engine import Engine
 
@@ -54,10 +54,11 @@ class EngineThread:
         busy = True
         stay_on_core(self._core)
         try:
-            while not self._stopping.is_set():
-                decodes = busy and not self.engine.prompts_run
-                busy = self.engine.turn(self._inbox.take() if decodes else self._awaited(busy))
-            self.engine.land()
+            with inference():
+                while not self._stopping.is_set():
+                    decodes = busy and not self.engine.prompts_run
+                    busy = self.engine.turn(self._inbox.take() if decodes else self._awaited(busy))
+                self.engine.land()
         except BaseException as error:
             _LOG.critical("the engine has died: %s", error, exc_info=error)
             self._failed(error)

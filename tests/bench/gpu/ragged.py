@@ -95,7 +95,7 @@ class Rounds:
         if step.table is not None:
             step.table.set(range(self.rows), takes)
         graphs.replay((kind, *shape, mode))
-        _, counts, _, drafted, _ = step.result.unpack(step.result.packed_N.cpu())
+        _, counts, _, drafted, _ = step.result.unpack(step.result.packed_N.tolist())
         return counts[: self.rows], drafted[: self.rows]
 
 

@@ -235,8 +235,8 @@ class RoundResult:
     """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered.
 
     These are views of `packed_N`, so that one transfer reads them. `path_BW` are the rows on the accepted path by
-    depth, and behind its end all rows in order; None for chains, which have no other rows. With a `table` rows of the
-    round are those of its pieces.
+    depth, and behind its end all rows in order, and `parents_BK` those that each node follows; None for chains, which
+    have no other rows. With a `table` rows of the round are those of its pieces.
     """
 
     tokens_BW: Tensor
@@ -247,6 +247,7 @@ class RoundResult:
     packed_N: Tensor
     path_BW: Tensor | None = None
     table: RowTable | None = None
+    parents_BK: Tensor | None = None
 
     @classmethod
     def allocate(
@@ -258,11 +259,14 @@ class RoundResult:
         table: RowTable | None = None,
     ) -> "RoundResult":
         """Return static buffers for one shape of round, of chains or of trees."""
-        packed_N = torch.zeros(bucket * (width + 4), dtype=torch.int64, device=device)
-        tokens_BW = packed_N[: bucket * width].view(bucket, width).fill_(-1)
-        count_B, accepted_B, drafted_B, end_B = packed_N[bucket * width :].view(4, bucket).unbind()
-        path_BW = torch.arange(width, device=device).expand(bucket, -1).clone() if trees else None
-        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW, table)
+        sizes = [bucket * width, 4 * bucket, *([bucket * width, bucket * (width - 1)] if trees else [])]
+        packed_N = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
+        tokens_N, counts_N, *of_trees = packed_N.split(sizes)
+        tokens_BW = tokens_N.view(bucket, width).fill_(-1)
+        count_B, accepted_B, drafted_B, end_B = counts_N.view(4, bucket).unbind()
+        chains = [part_N.view(bucket, -1).copy_(torch.arange(len(part_N) // bucket)) for part_N in of_trees]
+        path_BW, parents_BK = chains or (None, None)
+        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW, table, parents_BK)
 
     def by_depth(self, rows_BW: Tensor) -> Tensor:
         """Return what belongs to rows [B, W, ...] in the order of the accepted path."""
@@ -281,11 +285,18 @@ class RoundResult:
             return tokens_BW
         return torch.full_like(tokens_BW, -1).scatter_reduce_(1, self.path_BW, tokens_BW, "amax")
 
-    def unpack(self, packed_N: Tensor) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
-        """Tokens, counts, accepted, drafted and ends of a copy of `packed_N`."""
+    def unpack(self, flat: list[int]) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
+        """Tokens, counts, accepted, drafted and ends of the numbers of `packed_N`."""
         bucket, width = self.tokens_BW.shape
-        flat = packed_N.tolist()
         tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
         firsts = range(bucket * width, bucket * (width + 4), bucket)
         counts, accepted, drafted, ends = [flat[first : first + bucket] for first in firsts]
         return tokens, counts, accepted, drafted, ends
+
+    def unpack_trees(self, flat: list[int]) -> tuple[list[list[int]], list[list[int]]]:
+        """Paths and parents, by row, of the numbers of `packed_N` of a round of trees."""
+        bucket, width = self.tokens_BW.shape
+        begin = bucket * (width + 4)
+        behind = begin + bucket * width
+        paths = [flat[first : first + width] for first in range(begin, behind, width)]
+        return paths, [flat[behind + row * (width - 1) : behind + (row + 1) * (width - 1)] for row in range(bucket)]

@@ -44,8 +44,10 @@ class Nodes:
     tree: Tree | None
 
     @classmethod
-    def allocate(cls, bucket: int, width: int, device: torch.device | str = "cpu") -> "Nodes":
-        """Return chains.
+    def allocate(
+        cls, bucket: int, width: int, device: torch.device | str = "cpu", parents_BK: Tensor | None = None
+    ) -> "Nodes":
+        """Return chains, whose parents lie in `parents_BK` where it is given.
 
         Raises:
             ValueError: more nodes than a word has bits.
@@ -54,7 +56,8 @@ class Nodes:
             raise ValueError(f"{width} nodes, at most {MOST_NODES} fit")
         rows_W = torch.arange(width, device=device)
         chain = rows_W[:-1], rows_W, (2 << rows_W) - 1
-        parents_BK, depths_BW, ancestors_BW = (each.expand(bucket, -1).clone() for each in chain)
+        parents, depths_BW, ancestors_BW = (each.expand(bucket, -1).clone() for each in chain)
+        parents_BK = parents if parents_BK is None else parents_BK.copy_(parents)
         if on_kernel(rows_W):
             lineage_BWW = rows_W.to(torch.int32).expand(bucket, width, -1).clone()
             return cls(parents_BK, depths_BW, ancestors_BW, lineage_BWW, None)

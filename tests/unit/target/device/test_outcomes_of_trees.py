@@ -19,11 +19,12 @@ def landed(parents_BK: torch.Tensor | None) -> list[Any]:
     result.tokens_BW[1, :2] = torch.tensor([21, 22])
     for column, values in (("count_B", (3, 2)), ("accepted_B", (2, 1)), ("drafted_B", (5, 2)), ("end_B", (0, 0))):
         getattr(result, column).copy_(torch.tensor(values))
-    if result.path_BW is not None:
+    if result.path_BW is not None and result.parents_BK is not None and parents_BK is not None:
         result.path_BW[0, :3] = torch.tensor([0, 2, 4])
+        result.parents_BK.copy_(parents_BK)
     seats = [SimpleNamespace(epoch=1, commit=lambda tokens: None, spec=SimpleNamespace(logprobs=None))] * 2
     output = RoundOutput(torch.device("cpu"), 0)
-    output.copy(cast("Rows", list(enumerate(seats))), result, torch.empty(0), parents_BK)
+    output.copy(cast("Rows", list(enumerate(seats))), result, torch.empty(0))
     return list(output.land())
 
 
