@@ -31,8 +31,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 """Family, and keys of its config.json."""
 CLOSE = 0.1
 """Of the deviation of a router's numbers: rounding moves them by less."""
-ROWS = 19
-"""More than three windows."""
+ROWS = 17
+"""Nearly three windows."""
 
 
 def sure_rows(folder: Path) -> list[int]:
@@ -67,7 +67,7 @@ def test_rows_have_the_same_bits_in_any_cut_and_are_close_to_the_cpu_path(
     folder = write_tiny(tmp_path, 3, shape, std=0.25, family=family, changes=changes).target
     target = load_target(folder, dtype, DEVICE)
     plain, _ = run(target, ((8, 8, True), (8, 7, True), *[PLAIN] * (ROWS - 15)))
-    found, _ = run(target, ((16, 13, True), (4, 2, False), (4, 4, False)))
+    found, _ = run(target, ((16, 13, True), (4, 4, False)))
     assert torch.equal(found, plain)
     with on_cpu():
         expected, _ = run(load_target(folder), ((ROWS, ROWS, True),))
