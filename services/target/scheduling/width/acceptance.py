@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from services.target.core.width import Ragged, Width, evenly
 
-_REFRESHED_AT_ONCE = 32
 _NO_END = 1 << 40
 
 
@@ -75,6 +74,9 @@ class Row:
 class Acceptance:
     """Expected commits of the requests that decode now; an observation costs O(longest draft)."""
 
+    refreshed_at_once = 32
+    """Rows, up to which each is looked at again after each of its rounds."""
+
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
         self._settings = settings or AcceptanceSettings()
         self._widths = tuple(widths)
@@ -119,7 +121,7 @@ class Acceptance:
         self._learn(row, drafted, accepted, ended, path, trunk)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
-        if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
+        if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // self.refreshed_at_once) == 0:
             self._refresh(row)
 
     def tokens(self, share: float) -> list[float]:

@@ -253,24 +253,29 @@ class AdaptiveWidth:
         if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
             return None
         bar = self._settings.close * max(rates)
+        new = [
+            (rate, order_of(width), width)
+            for rate, width in zip(rates, self.widths, strict=True)
+            if rate and self.costs.live_rounds(bucket, width) < (FIRST_ROUNDS if rate >= bar else int(width == 1))
+        ]
         # The best first: it loses least, and what others would lose may be more than the budget has.
-        usable = [(rate, order_of(width), width) for rate, width in zip(rates, self.widths, strict=True) if rate]
-        for rate, _, width in sorted(usable, reverse=True):
-            wanted = FIRST_ROUNDS if rate >= bar else int(width == 1)
-            if self.costs.live_rounds(bucket, width) < wanted and self._pays(bucket, width, rate / rates[current]):
+        for rate, _, width in sorted(new, reverse=True):
+            if self._pays(bucket, width, rate / rates[current]):
                 state.trials += 1
                 return width
         return None
 
     def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         """Begins a visit of the best width that is near and due, behind a run of the present one."""
+        if len(state.recent) < RUN // 2 or bucket < self._settings.visit_rows:
+            return None
         near = [
             index
             for index, width in enumerate(self.widths)
             if index != current and self._near(rates, width, state.width)
             and state.rounds >= state.due.get(width, 0) and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
         ]  # fmt: skip
-        if not near or len(state.recent) < RUN // 2 or bucket < self._settings.visit_rows:
+        if not near:
             return None
         other = max(near, key=rates.__getitem__)
         width = self.widths[other]
@@ -303,6 +308,8 @@ class AdaptiveWidth:
         return True
 
     def _probe(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
+        if state.quiet < min(state.gap, self._settings.probe_close):
+            return None
         others = [index for index, rate in enumerate(rates) if index != current and rate]
         if not others:
             return None
