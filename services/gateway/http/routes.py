@@ -124,7 +124,7 @@ class Routes:
         named = path.startswith(PREFIX) and len(path) > len(PREFIX)
         method, handler = ("GET", self._retrieve) if named else self._handlers.get(path, ("", None))
         if handler is None:
-            raise unknown_path(path)
+            raise unknown_path(path, self._handlers)
         allowed = (method, "HEAD") if method == "GET" else (method,)
         if exchange.method not in allowed:
             raise wrong_method(", ".join(allowed))

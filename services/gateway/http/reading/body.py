@@ -34,6 +34,7 @@ SMALL_THREADS = 4
 """Tenants whose small bodies are read at the same time."""
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+BOM = b"\xef\xbb\xbf"
 HALF = re.compile("[\ud800-\udfff]")
 NAME = re.compile(r"[A-Za-z_]\w*")
 MOST_CHARACTERS = 200
@@ -134,6 +135,8 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
     Raises:
         PacelineError: MALFORMED when it is no JSON, INVALID_FIELD or UNSUPPORTED with the name at fault.
     """
+    if body.startswith(BOM):
+        body = body[len(BOM) :]  # as some write before UTF-8; a reader may ignore it
     Shape().take(body)
     try:
         value = from_json(body, cache_strings="all" if len(body) <= LARGE_BYTES else "none")
@@ -152,14 +155,13 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
 def validated(kind: type[Model], value: Any) -> Model:
     """A value of JSON as a body, also one that was written in the words of another API; `parsed` tells what is raised.
 
-    Options that are not known and say nothing are taken out of the value.
+    Options that are not known and say nothing are taken out of the value, and 16.0 becomes 16 where it has to be whole.
     """
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
-    unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
-    if unknown and _drop_absent(value, unknown):
+    if _as_meant(value, faults):
         try:
             return kind.model_validate(value)
         except ValidationError as error:
@@ -167,14 +169,21 @@ def validated(kind: type[Model], value: Any) -> Model:
     raise _refused(faults)
 
 
-def _drop_absent(value: Any, unknown: list[tuple[int | str, ...]]) -> bool:
-    """Whether any of the options that are not known says nothing; those are taken out of the value."""
+def _as_meant(value: Any, faults: Sequence[ErrorDetails]) -> bool:
+    """Whether any fault is none, which the value says otherwise then.
+
+    Options that are not known and say nothing are taken out of it; a whole number that was written as 16.0 is 16.
+    """
     changed = False
-    for *steps, last in unknown:
+    for fault in faults:
+        *steps, last = fault["loc"] or ("",)
         place = _place(value, steps)
-        if last in place and is_absent(str(last), place[last]):
+        told = place.get(last)
+        if fault["type"] == "extra_forbidden" and last in place and is_absent(str(last), told):
             del place[last]
             changed = True
+        elif fault["type"] == "int_type" and isinstance(told, float) and told.is_integer():
+            place[last], changed = int(told), True
     return changed
 
 

@@ -22,7 +22,7 @@ from services.gateway.http.schema.bodies import (
     NamedChoice,
     ToolBody,
 )
-from services.gateway.http.schema.history import FunctionCalled, MessageBody
+from services.gateway.http.schema.history import FunctionCalled, MessageBody, ToolCalled
 from services.gateway.http.schema.structured import constraint_of
 from services.gateway.intake.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.form import Form, tags
@@ -264,7 +264,7 @@ def _message(index: int, message: MessageBody) -> _Message:
     if message.content is None and message.role in ("system", "developer", "user"):
         raise invalid_field(f"messages[{index}].content", "is needed")
     text, thought = _content(index, message)
-    calls = [(call.id, call.function) for call in message.tool_calls or ()]
+    calls = [(call.id, _called(call)) for call in message.tool_calls or ()]
     calls += [(None, message.function_call)] if message.function_call and not calls else []
     return _Message(
         role={"developer": "system", "function": "tool"}.get(message.role, message.role),
@@ -288,6 +288,13 @@ def _content(index: int, message: MessageBody) -> tuple[str, str]:
             raise invalid_field(f"messages[{index}].content[{place}].{kind}", "is needed")
         found[kind == "thinking"] += [text] if text else []
     return "\n".join(found[False]), "".join(found[True])
+
+
+def _called(call: ToolCalled) -> FunctionCalled:
+    """The function of a call; a tool that takes text of any form is one with that argument."""
+    if call.function is None and call.custom is not None:
+        return FunctionCalled(name=call.custom.name, arguments={"input": call.custom.input or ""})
+    return call.function or FunctionCalled()
 
 
 def _arguments(called: FunctionCalled) -> str:

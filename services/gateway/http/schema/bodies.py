@@ -162,6 +162,18 @@ class Common(Body):
     provider: Ignored = None
     route: Ignored = None
     usage: Ignored = None
+    rid: Ignored = None
+    stream_reasoning: Ignored = None
+    timings_per_token: Ignored = None
+    perf_metrics_in_response: Ignored = None
+    tags: Ignored = None
+    ttl: Ignored = None
+    trace: Ignored = None
+    session_id: Ignored = None
+    user_id: Ignored = None
+    chat_id: Ignored = None
+    conversation_id: Ignored = None
+    litellm_session_id: Ignored = None
 
 
 class ToolBody(History):

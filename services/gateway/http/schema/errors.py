@@ -1,11 +1,12 @@
 """Refusals as OpenAI's clients read them: a status, and a JSON object `error`."""
 
+import itertools
 import json
 import logging
 import math
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from services.common.request.errors import Code, PacelineError, Reason
@@ -94,9 +95,14 @@ def no_json() -> RefusedError:
     return RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, Code.INVALID_ARGUMENT, Reason.MALFORMED, text)
 
 
-def unknown_path(path: str) -> RefusedError:
-    """Nothing is served there."""
-    text = f"nothing is served at {path[:128]!r}; /openapi.json tells what is"
+def unknown_path(path: str, served: Iterable[str]) -> RefusedError:
+    """Nothing is served there, but perhaps at the path without slashes too many, or behind /v1."""
+    parts = [part for part in path[:128].split("/") if part]
+    behind = "/".join(itertools.dropwhile(lambda part: part.lower() == "v1", parts))
+    meant = next((one for one in served if one in (f"/v1/{behind}", f"/{behind}")), "")
+    text = (
+        f"nothing is served at {path[:128]!r}; {f'did you mean {meant}?' if meant else '/openapi.json tells what is'}"
+    )
     return RefusedError(HTTPStatus.NOT_FOUND, Code.NOT_FOUND, Reason.INVALID_FIELD, text)
 
 

@@ -56,12 +56,20 @@ class FunctionCalled(History):
     parsed_arguments: Ignored = None
 
 
+class CustomCalled(History):
+    """The tool of a call whose input is text of any form."""
+
+    name: str = ""
+    input: Lenient = None
+
+
 class ToolCalled(History):
     """A call that the assistant asked for."""
 
     id: Lenient = None
     type: Lenient = None
-    function: FunctionCalled
+    function: FunctionCalled | None = None
+    custom: CustomCalled | None = Field(default=None, description="A call of one of OpenAI's custom tools.")
     index: Ignored = None
     cache_control: Ignored = None
 

@@ -10,6 +10,7 @@ from services.gateway.http.endpoints import messages, responses
 from services.gateway.http.endpoints.messages import read_message
 from services.gateway.http.endpoints.response_bodies import read_response
 from services.gateway.http.reading.convert import Headers, chat_query
+from services.gateway.http.schema.errors import unknown_path
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, IMAGE]}
@@ -64,3 +65,27 @@ def test_an_item_that_is_not_offered(kind: str) -> None:
 
 def test_a_tool_that_openai_s_servers_run() -> None:
     assert told_response({"role": "user", "content": "x"}, tools=[{"type": "web_search"}])[0] == "tools[0].type"
+
+
+SERVED = ("/v1/models", "/v1/chat/completions", "/tokenize")
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("//v1//chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/models", "/v1/models"),
+        ("/V1/models", "/v1/models"),
+        ("/v1/tokenize", "/tokenize"),
+        ("/v1", ""),
+        ("/", ""),
+        ("/v1/embeddings", ""),
+        ("/x" * 200, ""),
+    ],
+)
+def test_a_path_that_is_nearly_served_is_answered_with_that_one(path: str, meant: str) -> None:
+    said = str(unknown_path(path, SERVED))
+    assert said.endswith(f"; did you mean {meant}?" if meant else "; /openapi.json tells what is")
+    assert len(said) < 250

@@ -196,6 +196,37 @@ def test_what_is_no_json_with_half_a_character_is_called_no_json(data: bytes) ->
         parsed(CompletionBody, data)
 
 
+@pytest.mark.parametrize(
+    ("field", "most"), [("max_tokens", 16), ("seed", -3), ("top_k", 0), ("n", 2), ("min_tokens", 1)]
+)
+def test_a_whole_number_may_be_written_as_a_fraction(field: str, most: int) -> None:
+    """JSON has one kind of number, and JavaScript and Python write 16.0 after a division."""
+    for ask, body in ((chat, CHAT), (completion, COMPLETION)):
+        assert ask(body | {field: float(most)}) == ask(body | {field: most})
+        assert ask(body | {field: float(most), "foo": None}) == ask(body | {field: most})
+        for wrong in (most + 0.5, str(most), 1e300, [float(most)]):
+            with pytest.raises(PacelineError, match=field):
+                ask(body | {field: wrong})
+
+
+@pytest.mark.parametrize("data", [b"\xef\xbb\xbf%b", b" \n%b\r\n"])
+def test_a_body_may_begin_with_the_mark_of_utf_8(data: bytes) -> None:
+    """PowerShell and .NET write it; blanks around are JSON's own."""
+    body = json.dumps(CHAT).encode()
+    for kind in (bytes, bytearray):
+        assert parsed(ChatBody, kind(data % body)) == parsed(ChatBody, body)
+    with pytest.raises(PacelineError, match="not a JSON object"):
+        parsed(ChatBody, b"\xef\xbb\xbf" * 2 + body)
+
+
+def test_a_call_of_a_custom_tool_is_a_call_with_its_input() -> None:
+    for text, expected in (("x = 1", "x = 1"), (None, "")):
+        call = {"id": "c1", "type": "custom", "custom": {"name": "f", "input": text}}
+        prompt = chat(CHAT | {"messages": [USER, ASSISTANT | {"tool_calls": [call]}, RESULT]}).prompt
+        assert isinstance(prompt, ChatPrompt)
+        assert prompt.messages[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {"input": expected}}
+
+
 HISTORY: dict[str, tuple[Any, Any]] = {
     "arguments as an object": (CALL["function"] | {"arguments": {"a": "b"}}, {"a": "b"}),
     "arguments as a list": (CALL["function"] | {"arguments": "[1]"}, {}),
