@@ -94,8 +94,29 @@ async def test_what_is_cut_is_incomplete_and_no_call(tmp_path: Path) -> None:
     async with serving(tmp_path, [fake(CALL, ends=False)], tool_parser="hermes") as (_, http):
         whole = (await http.post(PATH, asked(max_output_tokens=30, tools=[TOOL]))).json
         assert (whole["status"], whole["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert [item["status"] for item in whole["output"]] == ["incomplete"]
         assert [item["type"] for item in whole["output"]] == ["message"]
         assert (await streamed(http, asked(max_output_tokens=30, tools=[TOOL])))[-1]["type"] == "response.incomplete"
+
+
+async def test_only_the_last_item_of_what_is_cut_is_incomplete(tmp_path: Path) -> None:
+    text = "<think>\nhm\n</think>\n\nYes, and so on."
+    async with serving(tmp_path, [fake(text, ends=False)]) as (_, http):
+        for most in range(4, 60):
+            body = asked(max_output_tokens=most)
+            whole, events = (await http.post(PATH, body)).json, await streamed(http, body)
+            last = events[-1]["response"]
+            if not whole["output"]:
+                continue  # cut in the tag of the thought
+            for told in (whole, last):
+                *earlier, cut = (item["status"] for item in told["output"])
+                assert (told["status"], cut) == ("incomplete", "incomplete") and set(earlier) <= {"completed"}
+            done = [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"]
+            assert done == [item["status"] for item in last["output"]]
+            if len(whole["output"]) == 2:
+                break
+        else:
+            pytest.fail("no answer was cut behind its thought")
 
 
 async def test_items_are_the_chat_that_they_tell(tmp_path: Path) -> None:

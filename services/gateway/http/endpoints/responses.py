@@ -115,12 +115,15 @@ class ResponseAnswer(TranslatedAnswer):
         return events
 
     def close(self) -> list[Event]:
-        """The end of the open item."""
+        """The end of the last item, if it is open; one that the end of the answer has cut is not complete."""
+        return self._closed("incomplete" if self.finish == "length" else "completed")
+
+    def _closed(self, status: str = "completed") -> list[Event]:
         if not self._open:
             return []
         self._open, item = False, self._items[-1]
         if item["status"] == "in_progress":
-            item["status"] = "completed"
+            item["status"] = status
         events = self._whole_text(item) if item["type"] != "function_call" else self._whole_call(item)
         return [*events, self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)]
 
@@ -204,7 +207,7 @@ class ResponseAnswer(TranslatedAnswer):
         return [self._of_item("response.function_call_arguments.done", **done)]
 
     def _start(self, item: Event) -> list[Event]:
-        events = self.close()
+        events = self._closed()
         self._open = True
         self._items.append(item)
         added = self._event("response.output_item.added", output_index=len(self._items) - 1, item=dict(item))
@@ -213,7 +216,7 @@ class ResponseAnswer(TranslatedAnswer):
     def _end(self, part: CallEnd | CallCut) -> list[Event]:
         if isinstance(part, CallCut):
             self._items[-1]["status"] = "incomplete"
-        return self.close()
+        return self._closed()
 
     def _of_item(self, kind: str, **fields: Any) -> Event:
         return self._event(kind, item_id=self._items[-1]["id"], output_index=len(self._items) - 1, **fields)
