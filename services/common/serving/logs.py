@@ -5,12 +5,16 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, TextIO
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 trace_id: contextvars.ContextVar[str] = contextvars.ContextVar("trace_id", default="")
 # Attributes that every record has; all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_ENCODED = json.JSONEncoder(default=str).encode
 
 
 class JsonFormatter(logging.Formatter):
@@ -27,23 +31,40 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        entry = begin(record.created, record.levelname.lower(), self._service, self._pair)
-        entry |= {"logger": record.name, "message": record.getMessage()}
-        if request_id.get():
-            entry["request_id"] = request_id.get()
-        if trace_id.get():
-            entry["trace_id"] = trace_id.get()
-        for key, value in _given(record).items():
-            entry[f"extra.{key}" if key in entry else key] = value
+        entry = self._entry(record.created, record.levelname.lower(), record.name, record.getMessage(), _given(record))
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        return _ENCODED(entry)
+
+    def line(self, logger: str, message: str, data: Mapping[str, Any]) -> str:
+        """The line of a record of level info, made now, without the record."""
+        return _ENCODED(self._entry(time.time(), "info", logger, message, data))
+
+    def _entry(self, moment: float, level: str, logger: str, message: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        entry = begin(moment, level, self._service, self._pair)
+        entry["logger"], entry["message"] = logger, message
+        if request := request_id.get():
+            entry["request_id"] = request
+        if trace := trace_id.get():
+            entry["trace_id"] = trace
+        for key, value in given.items():
+            entry[f"extra.{key}" if key in entry else key] = value
+        return entry
 
 
 def begin(moment: float, level: str, service: str, pair: str) -> dict[str, Any]:
     """The first fields of a line; moment is in seconds since the epoch."""
-    clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)) + f".{int(moment % 1 * 1000):03d}Z"
-    return {"time": clock, "level": level, "service": service} | ({"pair": pair} if pair else {})
+    clock = f"{_second(int(moment))}.{int(moment % 1 * 1000):03d}Z"
+    found = {"time": clock, "level": level, "service": service}
+    if pair:
+        found["pair"] = pair
+    return found
+
+
+@lru_cache(maxsize=4)
+def _second(moment: int) -> str:
+    """A whole second, of which a busy service writes hundreds of lines."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
 
 
 def _given(record: logging.LogRecord) -> dict[str, Any]:
@@ -53,13 +74,45 @@ def _given(record: logging.LogRecord) -> dict[str, Any]:
     return given | ({str(key): value for key, value in data.items()} if isinstance(data, dict) else {"data": data})
 
 
+def tell(logger: logging.Logger, message: str, data: dict[str, Any]) -> None:
+    """What `logger.info(message, extra={"data": data})` does, for lines that each request has.
+
+    A record would take as long as its line; none is made where the handler of this module alone would have it.
+    """
+    root = logging.getLogger()
+    if len(root.handlers) == 1 and isinstance(root.handlers[0], _Lines) and not (logger.handlers or logger.filters):
+        if logger.isEnabledFor(logging.INFO):
+            root.handlers[0].tell(logger.name, message, data)
+    else:
+        logger.info(message, extra={"data": data})
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes records, and lines without a record."""
+
+    def __init__(self, stream: TextIO, lines: JsonFormatter) -> None:
+        super().__init__(stream)
+        self.setFormatter(lines)
+        self._of = lines
+        self._flushes = getattr(stream, "line_buffering", False)
+
+    def tell(self, logger: str, message: str, data: Mapping[str, Any]) -> None:
+        """Writes a line of level info; a stream that does not take it costs the line, as with records."""
+        with suppress(Exception), self.lock or nullcontext():
+            self.stream.write(self._of.line(logger, message, data) + self.terminator)
+            if not self._flushes:
+                self.flush()
+
+
 def configure(service: str, level: str = "info", pair: str = "", stream: TextIO | None = None) -> None:
     """Sends every log of this process to stderr, or to another stream, as JSON; but no debug line of gRPC.
 
     gRPC writes those while it holds a lock that its objects take when they are collected. Where another thread collects
     them amid a line of its own, each would wait for the other for ever.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter(service, pair))
+    handler = _Lines(stream or sys.stderr, JsonFormatter(service, pair))
+    # What no line tells: who wrote it, and the thread, is asked of the interpreter for each record otherwise.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("grpc").setLevel(max(logging.INFO, logging.getLogger().level))

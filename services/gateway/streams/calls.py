@@ -153,7 +153,7 @@ class Calls:
         self._model = model
         self._lines = lines
         self._refused_lines = refused_lines
-        self._measures = measures or NoMeasures()
+        self._measures = None if isinstance(measures, NoMeasures) else measures
 
     @contextmanager
     def of(self, endpoint: str, method: str, request_id: str, parent: str = "") -> Iterator[Call]:
@@ -204,9 +204,9 @@ class Calls:
             return
         if not call.refused:
             if not call.routine:
-                logger.info("request ended", extra={"data": fields(call)})
+                logs.tell(logger, "request ended", fields(call))
         elif random.random() < self._refused_lines:
-            logger.info("request refused", extra={"data": fields(call)})
+            logs.tell(logger, "request refused", fields(call))
 
     def _count(self, call: Call) -> None:
         metrics, code = self._metrics.of(call.model), call.code.name
@@ -216,7 +216,8 @@ class Calls:
             metrics.gateway_rejects[call.reason].inc()
         if not call.generates:
             return
-        measure(call, self._measures)
+        if self._measures is not None:
+            measure(call, self._measures)
         metrics.request_seconds.observe(call.duration_s)
         for reason in call.finish_reasons:
             metrics.gateway_finishes[reason].inc()

@@ -84,3 +84,52 @@ def test_grpc_writes_no_line_for_developers(level: str, ours: str, theirs: str) 
     found = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert next(line["level"] for line in found if line["message"] == "ours") == ours
     assert next(line["level"] for line in found if line["message"] == "theirs") == theirs
+
+
+DATA = {"tenant": "a\n\u00e9", "tokens": 3, "time": "a name that is taken", "odd": {1}}
+
+
+@pytest.mark.usefixtures("kept_loggers")
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_a_line_of_a_request_is_what_a_record_would_be(level: str) -> None:
+    stream, logger = io.StringIO(), logging.getLogger("x.y")
+    logs.configure("gateway", level, "pair-1", stream=stream)
+    token = request_id.set("r-1")
+    try:
+        logger.info("request ended", extra={"data": DATA})
+        logs.tell(logger, "request ended", DATA)
+    finally:
+        request_id.reset(token)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    moments = [line.pop("time") for line in lines]
+    assert len(lines) == (2 if level == "info" else 0)
+    assert all(len(moment) == len("2026-11-29T20:00:00.000Z") for moment in moments)
+    assert not lines or lines[0] == lines[1]
+
+
+class Kept(logging.Handler):
+    """Keeps the messages of records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.mark.usefixtures("kept_loggers")
+def test_a_line_of_a_request_reaches_other_handlers_too() -> None:
+    stream, kept = io.StringIO(), Kept()
+    logs.configure("gateway", stream=stream)
+    logging.getLogger().addHandler(kept)
+    logs.tell(logging.getLogger("x.y"), "request ended", DATA)
+    assert kept.messages == ["request ended"] and stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.usefixtures("kept_loggers")
+def test_a_stream_that_takes_no_line_ends_no_request() -> None:
+    stream = io.StringIO()
+    logs.configure("gateway", stream=stream)
+    stream.close()
+    logs.tell(logging.getLogger("x.y"), "request ended", DATA)
