@@ -15,6 +15,7 @@ _SPECIAL = {'"': re.compile(r'["\\\x00-\x1f]'), "'": re.compile(r"['\"\\\x00-\x1
 _BLANK = re.compile(r"[ \t\r\n]*")
 _LITERAL = re.compile(r"[^\s,:{}()\[\]\"']*")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_LOOSE = re.compile(r"\+?(-?)0*(\d*)(?:(\.)(\d*))?([eE][+-]?\d+)?", re.ASCII)
 _LOW = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _NAMED = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _NOT_FINITE = {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"}
@@ -240,7 +241,13 @@ def literal(text: str) -> str | None:
         return None
     if not math.isfinite(value):
         return f'"{text}"'
-    return text if _NUMBER.fullmatch(text) else json.dumps(value)
+    return text if _NUMBER.fullmatch(text) else _digits(text.strip())
+
+
+def _digits(text: str) -> str:
+    """As JSON writes a number with a plus, zeros before it or a bare point; a float would lose some digits."""
+    sign, whole, point, fraction, exponent = _LOOSE.fullmatch(text).groups("")  # type: ignore[union-attr]
+    return sign + (whole or "0") + (f".{fraction or '0'}" if point else "") + exponent
 
 
 def value_of(text: str) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from services.gateway.parsing.calls import CallSplitter
 from services.gateway.parsing.form import chosen
+from services.gateway.parsing.json_value import value_of
 from services.gateway.parsing.output import CallEnd, CallPiece, Ending
 from tests.unit.gateway.parsing.slips import xml
 
@@ -86,6 +87,25 @@ def test_a_value_is_text_wherever_a_branch_allows_text(wrap: str) -> None:
             continue  # values that are named say more than a text beside them
         for argument in ({"anyOf": [leaf, text]}, {"oneOf": [text, leaf, {"type": "number"}]}):
             assert all(value({"properties": {"p": argument}} | more, one) == one for one in texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("+5", "5"), ("007", "7"), ("-007", "-7"), (".5", "0.5"), ("-.5", "-0.5"), ("5.", "5.0"), ("+0", "0"),
+        ("00", "0"),
+        ("+1e3", "1e3"), ("01.50", "1.50"), ("+12345678901234567890123", "12345678901234567890123"), ("1e2", "1e2"),
+        ("0.1000000000000000055", "0.1000000000000000055"), ("0" * 40 + "9", "9"), ("+.0e-1", "0.0e-1"),
+    ],
+)  # fmt: skip
+def test_a_number_that_json_writes_otherwise_keeps_its_digits(text: str, number: str) -> None:
+    """Also in calls that are JSON; where a whole number is wanted it is one."""
+    assert value_of(text) == number
+    splitter = CallSplitter(chosen("", "hermes"), {})
+    parts = splitter.push(f'<tool_call>{{"name": "f", "arguments": {{"p": {text}}}}}</tool_call>')
+    told = "".join(part.text for part in [*parts, *splitter.finish(Ending.ITSELF)] if isinstance(part, CallPiece))
+    assert json.loads(told)["p"] == json.loads(number)
+    assert f" {number}" in told
 
 
 @pytest.mark.parametrize("index", range(len(STRANGE)))
