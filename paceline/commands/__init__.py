@@ -23,11 +23,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 1 when it failed, 2 when it was asked for something else."""
     words = [*(sys.argv[1:] if argv is None else argv)]
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     name = words[0] if words else "--help"
     if name in ("-h", "--help"):
         print(usage())
         return 0
-    if name == "--version":
+    if name in ("-V", "--version", "version"):
         print(f"paceline {__version__}")
         return 0
     if name not in COMMANDS:

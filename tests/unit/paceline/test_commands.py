@@ -9,7 +9,7 @@ import pytest
 
 import paceline
 from deploy import doctor
-from paceline import bundle
+from paceline import __version__, bundle
 from paceline.commands import COMMANDS, bench, completion, main, serve
 from paceline.commands.status import table, widths
 from paceline.served import status
@@ -38,6 +38,23 @@ def test_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"paceline {name} " in capsys.readouterr().out for name in [*COMMANDS][:1])
     assert main(["sevre"]) == 2
     assert "no such command: sevre" in capsys.readouterr().err
+
+
+def test_help_and_version_may_be_words(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for argv in (["--help"], ["help"], ["-h"], ["help", "--help"]):
+        assert main(argv) == 0
+        said.append(capsys.readouterr().out)
+    assert len({*said}) == 1 and "paceline serve" in said[0]
+    for argv in (["--version"], ["version"], ["-V"]):
+        assert main(argv) == 0
+        assert capsys.readouterr().out == f"paceline {__version__}\n"
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "generate"])
+    assert ended.value.code == 0
+    assert "usage: paceline generate" in capsys.readouterr().out
+    assert main(["help", "genrate"]) == 2
+    assert "did you mean paceline generate?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "doctor", "key")])
