@@ -10,7 +10,7 @@ import torch
 
 from services.common.kernels.span_attention import hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles
+from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles, cut_trees
 from services.common.kernels.span_attention.hopper.source import Shape
 
 MOST_SHARED = 227 * 1024
@@ -44,6 +44,13 @@ def test_short_contexts_of_half_the_processors_are_not_shared() -> None:
     assert cut_tiles(64, 64, 128) == TileCut(2)
     assert cut_tiles(64, 32, 128, short=True) == cut_tiles(64, 16, 128, short=True) == TileCut(1, spread=2)
     assert cut_tiles(64, 32, 128) == TileCut(4)
+
+
+def test_trees_of_many_sequences_are_taken_by_two_ctas_each() -> None:
+    assert cut_trees(64, 64, 128) == cut_trees(64, 256, 128) == TileCut(1, spread=2)
+    assert cut_trees(64, 16, 128, short=True) == TileCut(1, spread=2)
+    assert cut_trees(64, 16, 128) is cut_trees(64, 8, 128, short=True) is None
+    assert cut_trees(65, 64, 128) is cut_trees(48, 96, 64) is None
 
 
 def test_two_ctas_take_up_to_64_rows() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles
+from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles, cut_trees
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
@@ -39,11 +39,11 @@ def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = Non
 
 
 def tree_tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | None:
-    """Return how trees are cut: as chains are, where two CTAs take an item; None where Triton's programs serve."""
+    """Return how trees are cut; None where Triton's programs serve."""
     width, heads, size = q_BWHD.shape[1:]
     kv_heads = kv_2NSHD.shape[3]
-    cut = cut_tiles(width * heads // kv_heads, len(q_BWHD) * kv_heads, size, span.short)
-    if cut is None or cut.spread == 1 or not _fit(q_BWHD, kv_2NSHD, span):
+    cut = cut_trees(width * heads // kv_heads, len(q_BWHD) * kv_heads, size, span.short)
+    if cut is None or not _fit(q_BWHD, kv_2NSHD, span):
         return None
     return cut if _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, False, nodes=True)) else None
 

@@ -76,6 +76,17 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
     return TileCut(max(PROCESSORS // pairs, 1))
 
 
+def cut_trees(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
+    """Return the cut of trees; None where Triton's programs serve.
+
+    Two CTAs take an item wherever they do so for chains, and of more items, however long, one after another: Triton's
+    programs of many sequences read what stands before the nodes again and again, and have parts to merge.
+    """
+    if size != _NARROW or rows > ROWS:
+        return None
+    return TileCut(1, spread=2) if pairs * 4 > PROCESSORS or (short and _spread(pairs, size)) else None
+
+
 def _spread(items: int, size: int) -> bool:
     """Whether two CTAs take an item of a short context. So many run at once; fewer items gain more by shared splits."""
     return size == _NARROW and PROCESSORS // SPLITS < items <= PROCESSORS // 2

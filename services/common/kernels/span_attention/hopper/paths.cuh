@@ -19,19 +19,18 @@ constexpr int MOST_NODES = GROUP_ROWS / GROUP, SCORE_LINE = MOST_NODES | 1;  // 
 struct Paths {
   float* scores;           // of a row, by nodes' rows
   unsigned char* lineage;  // by nodes' rows, of their ancestors by depth
-  unsigned char* depths;
+  int* positions;
   int last_place;  // that the sequence has a block for
 
   __device__ __forceinline__ Paths(unsigned char* memory)
       : scores(reinterpret_cast<float*>(memory)),
-        lineage(memory + GROUP_ROWS * SCORE_LINE * sizeof(float)),
-        depths(lineage + MOST_NODES * MOST_NODES) {}
+        lineage(memory + (GROUP_ROWS * SCORE_LINE + MOST_NODES) * sizeof(float)),
+        positions(reinterpret_cast<int*>(memory) + GROUP_ROWS * SCORE_LINE) {}
 
-  // Some threads store what all read later. What stands behind a node in its lineage says nothing.
+  // Threads store what all read later. What stands behind a node in its lineage says nothing.
   __device__ __forceinline__ void store(const Span& span, const int* from) const {
-    for (int at = threadIdx.x % THREADS; at < span.width * span.width; at += THREADS) lineage[at] = from[at];
-    for (int node = threadIdx.x % THREADS; node < span.width; node += THREADS)
-      depths[node] = max(min((int)span.positions[node], span.total - 1) - span.length, 0);
+    for (int at = threadIdx.x; at < span.width * span.width; at += blockDim.x) lineage[at] = from[at];
+    for (int node = threadIdx.x; node < span.width; node += blockDim.x) positions[node] = span.positions[node];
   }
 
   // Rows behind the last block of a sequence lie in a block of padding, which may hold anything.
@@ -39,6 +38,10 @@ struct Paths {
     last_place = span.total - 1;
     for (int block = last_place / BLOCK; block > span.length / BLOCK; --block)
       if (table[block] == 0) last_place = block * BLOCK - 1;
+  }
+
+  __device__ __forceinline__ int depth_of(const Span& span, int node) const {
+    return max(min(positions[node], span.total - 1) - span.length, 0);
   }
 
   static __device__ __forceinline__ bool in(const Span& span, int tile) { return tile * TOKENS + TOKENS > span.length; }
@@ -58,13 +61,21 @@ struct Paths {
     __syncwarp();
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
-      const int own = row + half * HALF_ROWS, node = min(own / GROUP, span.width - 1), deepest = depths[node];
+      const int own = row + half * HALF_ROWS, node = min(own / GROUP, span.width - 1), deepest = depth_of(span, node);
+      const unsigned char* const rows = lineage + node * span.width;
 #pragma unroll
-      for (int each = 0; each < TOKENS / 4; ++each) {
-        const int number = each / 2 * 4 + half * 2 + each % 2;
-        const int depth = tile * TOKENS + each / 2 * 8 + lane % 4 * 2 + each % 2 - span.length;
-        if (depth < 0) continue;
-        to[number] = depth <= deepest ? scores[own * SCORE_LINE + lineage[node * span.width + depth]] : -INFINITY_F;
+      for (int eight = 0; eight < TOKENS / 8; ++eight) {
+        const int first = tile * TOKENS + eight * 8 - span.length, depth = first + lane % 4 * 2, at = eight * 4 + half * 2;
+        if (first <= -8) continue;
+        float found[2] = {-INFINITY_F, -INFINITY_F};
+        if (first < span.width) {  // for all threads alike, and none waits for one number before it asks for others
+#pragma unroll
+          for (int each = 0; each < 2; ++each)
+            found[each] = scores[own * SCORE_LINE + rows[min(max(depth + each, 0), deepest)]];
+        }
+#pragma unroll
+        for (int each = 0; each < 2; ++each)
+          if (depth + each >= 0) to[at + each] = depth + each <= deepest ? found[each] : -INFINITY_F;
       }
     }
     __syncwarp();
@@ -76,30 +87,55 @@ struct Paths {
                                       int tile, unsigned values, unsigned next_values, int lane) const {
 #pragma unroll
     for (int part = 0; part < TOKENS / 16; ++part) {
-      const int first = tile * TOKENS + part * 16, position = first + lane % 16, depth = position - span.length;
+      const int first = tile * TOKENS + part * 16, position = first + lane % 16;
       if (first + 16 <= span.length) {
         add_part(sums, weights[part], line_of(position, tile, values, next_values), lane);
         continue;
       }
+      if (first >= span.length + span.width) continue;  // nothing weighs
+      unsigned lines[HALVES][NODES];
+#pragma unroll
+      for (int half = 0; half < HALVES; ++half)
+#pragma unroll
+        for (int each = 0; each < NODES; ++each)
+          lines[half][each] = line_on_path(span, first_node(half) + each, position, tile, values, next_values);
 #pragma unroll
       for (int half = 0; half < HALVES; ++half) {
-        const int begin = threadIdx.x % THREADS / 32 * 8 + half * HALF_ROWS, end = min(begin + 8, span.rows());
-#pragma unroll 1
-        for (int node = begin / GROUP; node * GROUP < end; ++node) {
-          const int deepest = depths[node];
-          // Nothing of it weighs, or it has no place and counts for nothing.
-          if (first > span.length + deepest || span.length + node > last_place) continue;
-          const bool own = (begin + lane / 4) / GROUP == node;
+        const int own = (first_row(half) + lane / 4) / GROUP;
+#pragma unroll
+        for (int each = 0; each < NODES; ++each) {
+          const int node = first_node(half) + each;
+          if (!weighs(span, half, node, first)) continue;
           unsigned mine[4] = {0, 0, 0, 0};
-          mine[half] = own ? weights[part][half] : 0, mine[half + 2] = own ? weights[part][half + 2] : 0;
-          const int place = depth < 0 ? position : span.length + lineage[node * span.width + min(depth, deepest)];
-          add_part(sums, mine, line_of(place, tile, values, next_values), lane);
+          mine[half] = own == node ? weights[part][half] : 0, mine[half + 2] = own == node ? weights[part][half + 2] : 0;
+          add_part(sums, mine, lines[half][each], lane);
         }
       }
     }
   }
 
  private:
+  static constexpr int NODES =
+      8 % GROUP && GROUP % 8 ? (8 + GROUP - 2) / GROUP + 1 : (8 + GROUP - 1) / GROUP;  // of a half's rows
+
+  // A warp has eight rows of each half.
+  static __device__ __forceinline__ int first_row(int half) { return threadIdx.x % THREADS / 32 * 8 + half * HALF_ROWS; }
+  static __device__ __forceinline__ int first_node(int half) { return first_row(half) / GROUP; }
+
+  // Whether a node has rows here, and its own position in or behind a step. One without a place counts for nothing.
+  __device__ __forceinline__ bool weighs(const Span& span, int half, int node, int first) const {
+    if (node * GROUP >= min(first_row(half) + 8, span.rows()) || span.length + node > last_place) return false;
+    return first <= span.length + depth_of(span, node);
+  }
+
+  // The line of a position on a node's path; behind the node it is the node's own.
+  __device__ __forceinline__ unsigned line_on_path(const Span& span, int node, int position, int tile, unsigned values,
+                                                   unsigned next_values) const {
+    const int known = min(node, span.width - 1), depth = min(position - span.length, depth_of(span, known));
+    const int place = depth < 0 ? position : span.length + lineage[known * span.width + depth];
+    return line_of(place, tile, values, next_values);
+  }
+
   // Where the values of a place lie: the address of a line, and in bits below it how its pieces are turned.
   static __device__ __forceinline__ unsigned line_of(int place, int tile, unsigned values, unsigned next_values) {
     return (place / TOKENS == tile ? values : next_values) + place % TOKENS * PANEL_BYTES + place % 8;
@@ -109,10 +145,12 @@ struct Paths {
   template <int COUNT>
   static __device__ __forceinline__ void add_part(float (&sums)[COUNT], const unsigned (&weights)[4], unsigned line, int lane) {
     const unsigned turned = line % 8, from = line - turned;
+    unsigned loaded[COLUMNS / 16][4];
+#pragma unroll
+    for (int pair = 0; pair < COLUMNS / 16; ++pair) load_turned(loaded[pair], from + ((pair * 2 + lane / 16 ^ turned) << 4));
 #pragma unroll
     for (int eight = 0; eight < COLUMNS / 8; eight += 2) {
-      unsigned blocks[4];
-      load_turned(blocks, from + ((eight + lane / 16 ^ turned) << 4));
+      const unsigned (&blocks)[4] = loaded[eight / 2];
       multiply_values_of_warp(sums[eight * 4], sums[eight * 4 + 1], sums[eight * 4 + 2], sums[eight * 4 + 3], weights,
                               blocks[0], blocks[1]);
       multiply_values_of_warp(sums[eight * 4 + 4], sums[eight * 4 + 5], sums[eight * 4 + 6], sums[eight * 4 + 7], weights,

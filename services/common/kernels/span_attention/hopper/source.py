@@ -73,7 +73,7 @@ class Shape(NamedTuple):
     @property
     def _path_bytes(self) -> int:
         most = ROWS // self.group
-        return ROWS * (most | 1) * 4 + most * (most + 1)
+        return (ROWS * (most | 1) + most) * 4 + most * most
 
     @property
     def _stage_bytes(self) -> int:

@@ -217,11 +217,12 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
     for (int slot = 0; slot < 2 * SLOTS; ++slot) barrier_init(relay.full + slot * 8, THREADS / 32);
     publish_barriers();
   }
-  __syncthreads();
-  arrive_in_cluster();
   const Item item = item_of(lead, columns * BLOCK, width, positions + (size_t)sequence * width);
   Paths paths(memory + (barriers + 2 * (STAGES + SLOTS) * 8 - shared_address(memory)));
-  if (TREE && group <= ADDER) paths.find_last(item.span, table);
+  if (TREE) paths.store(item.span, lineage + (size_t)sequence * width * width);
+  __syncthreads();
+  arrive_in_cluster();
+  if (TREE && group == ADDER) paths.find_last(item.span, table);
   if (group > ADDER) {
     give_registers<40>();
     const KvLoader loader(&map, table, item, box, places, lane);
@@ -248,7 +249,6 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
     take_registers<184>();
     for (int at = threadIdx.x % THREADS * 16; at < HALF_TILE; at += THREADS * 16)
       store_shared(ones + at, make_uint4(ONES, ONES, ONES, ONES));
-    if (TREE) paths.store(item.span, lineage + (size_t)sequence * width * width);
     await_previous();
     await_cluster();
     publish_shared(QUERIES_THERE, (SCORERS + 1) * THREADS);

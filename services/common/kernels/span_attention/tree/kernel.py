@@ -58,8 +58,8 @@ def attend_tree(
         q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
         span.positions_BW, mask.lineage_BWW, partial, sums, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
         span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
-        NODES=nodes, STEPS=steps_of(width), NODE_TILE=_NODE_TILE, SPLITS=MOST_SPLITS, num_warps=cut.warps,
-        num_stages=_STAGES, **shapes,
+        NODES=nodes, STEPS=TILE_TOKENS // STEP if nodes == 1 else steps_of(width), NODE_TILE=_NODE_TILE,
+        SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
     )  # fmt: skip
     tile, warps = merge_rows(pairs, rows)
     merge_tree_kernel[(pairs, triton.cdiv(rows, tile))](

@@ -32,7 +32,10 @@ def tree_kernel(
     SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Leave the parts of splits; grid (B * Hkv, PROGRAMS * row tiles + W / NODES * tiles of a node's heads)."""
+    """Leave the parts of splits; grid (B * Hkv, W / NODES * tiles of a node's heads + PROGRAMS * row tiles).
+
+    What takes longest begins first: of a short context nothing is left to the others.
+    """
     pair, program = tl.program_id(0), tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     room = columns * BLOCK_SIZE
@@ -43,15 +46,15 @@ def tree_kernel(
         table_ptr + sequence * stride_table, places * KV_HEADS, scale, sequence, head, length, room,
     )  # fmt: skip
     parts = (partial_ptr, sums_ptr, pair)
-    SHARED: tl.constexpr = PROGRAMS * ((WIDTH * GROUP + TILE - 1) // TILE)
-    if program < SHARED:
+    OWN: tl.constexpr = ((WIDTH + NODES - 1) // NODES) * ((GROUP + NODE_TILE - 1) // NODE_TILE)
+    if program >= OWN:
         _share(
-            memory, parts, program // PROGRAMS, program % PROGRAMS, BLOCK_SIZE, TILE, TOKENS, WIDE, WIDTH, GROUP,
-            KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
+            memory, parts, (program - OWN) // PROGRAMS, (program - OWN) % PROGRAMS, BLOCK_SIZE, TILE, TOKENS, WIDE,
+            WIDTH, GROUP, KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
         )  # fmt: skip
     else:
         _paths(
-            memory, parts, lineage_ptr, program - SHARED, BLOCK_SIZE, NODES, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
+            memory, parts, lineage_ptr, program, BLOCK_SIZE, NODES, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
             GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS,
         )  # fmt: skip
     allow_next(PDL)
@@ -183,7 +186,8 @@ def _paths_of_size(
 ):  # fmt: skip
     """Take tiles below the length for all rows at once, then others, whose last steps are each node's own.
 
-    A matrix instruction adds sixteen positions at once. Where some of them are nodes', it comes once for each node.
+    A matrix instruction adds sixteen positions at once. Where some of them are nodes', it comes once for each node. Of
+    one node alone all that is left is taken so.
     """
     _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
     whole = length // TOKENS
@@ -195,25 +199,27 @@ def _paths_of_size(
         scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
         best, mass, sum_ = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
     furthest = tl.max(tl.where(stores, last, 0), 0)
-    alike = length // _STEP * _STEP
+    alike = whole * TOKENS if NODES == 1 else length // _STEP * _STEP
     for tile in tl.range(whole, furthest // TOKENS + 1, num_stages=1):
         ends = tile == (split + 1) * size
         if ends:
             slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
             _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
             best = tl.full(best.shape, NOTHING, dtype=WIDE)
-        position = tile * TOKENS + tl.arange(0, TOKENS)
-        reads = position < alike
-        block = tl.load(row_table_ptr + position // BLOCK_SIZE, mask=reads, other=0)
-        scores, v = _scored(memory, q, block, position.to(tl.uint32), reads, BLOCK_SIZE, KV_HEADS, SIZE)
-        scores = tl.where(reads[None, :], scores, float("-inf"))
         own, own_v = _scored_paths(
             memory, q, tl.maximum(alike, tile * TOKENS), (tile + 1) * TOKENS, lineage_ptr, row, first, BLOCK_SIZE,
             NODES, STEPS, WIDTH, GROUP, KV_HEADS, SIZE,
         )  # fmt: skip
-        top = tl.maximum(highest(scores, scale), highest(own, scale))
+        top = highest(own, scale)
         # Of a row that sees no further nothing changes.
-        best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
+        if NODES > 1:
+            position = tile * TOKENS + tl.arange(0, TOKENS)
+            reads = position < alike
+            block = tl.load(row_table_ptr + position // BLOCK_SIZE, mask=reads, other=0)
+            scores, v = _scored(memory, q, block, position.to(tl.uint32), reads, BLOCK_SIZE, KV_HEADS, SIZE)
+            scores = tl.where(reads[None, :], scores, float("-inf"))
+            top = tl.maximum(top, highest(scores, scale))
+            best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
         best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
     last_split = last // TOKENS // size
     goes_on = last_split > split
@@ -244,7 +250,7 @@ def _scored_paths(
     sees = (position <= tl.minimum(last, room - 1)) & (position < end)
     depth = position - length
     at = lineage_ptr + tl.minimum(node, WIDTH - 1) * WIDTH + tl.maximum(depth, 0)
-    ancestor = tl.load(at, mask=sees & (depth > 0), other=0)
+    ancestor = tl.load(at, mask=(depth > 0) & (depth < WIDTH), other=0)  # what stands behind a node is not read
     place = tl.where(depth > 0, length + ancestor, position)
     # A row that has no place in its sequence's blocks reads nothing.
     reads = sees & (place < room)
