@@ -111,6 +111,8 @@ def test_pairs_land_on_the_worker_nodes_and_leave_them_drained() -> None:
                 f"--ray-address={address}",
                 f"--run-dir={run_dir}",
                 "--adaptive=false",
+                "--slots=2",  # few steps to prepare: what is shown here is where pairs land
+                "--target.widths=1,8",
             ]
             cluster = ServiceProcess("cluster", ["deploy.cluster", *flags], folder, environment)
             edge = ["services.gateway", "--tokenizer", str(EMBEDDED / "target"), "--wait-target-s=120"]
