@@ -6,7 +6,10 @@ The exit status is 1 when anything differs. --tiny takes a shape and a load that
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.gpu.exact.cost import cost_rows
@@ -36,6 +39,7 @@ def main() -> int:
     parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--experts", choices=sorted(MIXTURES), default="", help="of rounds: few layers of a mixture")
     parser.add_argument("--layers", type=int, default=0, help="of rounds of a mixture: so many instead")
+    parser.add_argument("--beside", type=int, default=0, help="of rounds: so many processes do the same on the GPU")
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -43,7 +47,20 @@ def main() -> int:
     chosen.save = chosen.save if chosen.save is not None else "" if chosen.tiny else RESULTS
     chosen.shape = "tiny" if chosen.tiny else chosen.shape
     chosen.suffix = "-hybrid" if chosen.hybrid else ""
-    return STAGES[chosen.stage](chosen)
+    with others(chosen.beside):
+        return STAGES[chosen.stage](chosen)
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """Run this command in so many processes more, which share the GPU by slices of time; what they find is theirs."""
+    command = [sys.executable, "-m", "tests.bench.gpu.exact", *sys.argv[1:], "--beside", "0", "--save", ""]
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
 
 
 def _kernels(chosen: argparse.Namespace) -> int:
