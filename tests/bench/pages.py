@@ -19,6 +19,9 @@ PLOT = ROOT / "docs/pictures/race.png"
 STEPS = ("gpu_h200_steps_long_2026-11-23.json", "gpu_h200_steps_2026-11-23.json")
 PROMPTS = "gpu_h200_prefill_2026-11-23.json"
 CPU = "embedded_cpu_2026-11-21.json"
+REAL_TEXT = "real_text_2026-11-29_cde018af.json"
+HEADLINE_OUT = 512
+"""Tokens of an answer in README's table; the others stand in docs/performance.md."""
 _STEPS = ("plain", "verify", "draft", "sampled")
 _WIDTHS = (1, 16)
 _TICKS = (1_000, 2_000, 5_000, 10_000, 20_000)
@@ -45,15 +48,31 @@ def served() -> str:
 
 
 def against_vllm() -> str:
-    """The loads of the headline profile, whole and decoding, by requests."""
-    head = ("tokens out", "requests", "vLLM: decode", "vLLM: whole", "paceline: decode", "paceline: whole", "ratios")
+    """The longer loads of the headline profile, whole and decoding, by requests."""
+    head = ("requests", "vLLM: decode", "vLLM: whole", "paceline: decode", "paceline: whole", "ratios")
     lines = []
-    for load, (theirs, ours) in _headline().items():
+    for (out, requests), (theirs, ours) in _headline().items():
+        if out != HEADLINE_OUT:
+            continue
         figures = [f"{best[name]:,}" for best in (theirs, ours) for name in race.SPEEDS]
         ratios = (ours[name] / theirs[name] for name in race.SPEEDS)
         shown = "; ".join(f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}" for ratio in ratios)
-        lines.append((*map(str, load), *figures, shown))
+        lines.append((str(requests), *figures, shown))
     return _table(head, lines)
+
+
+def real_text() -> str:
+    """Tokens a second of real answers by requests, beside the best of vLLM's numbers of drafts."""
+    rows = _read(REAL_TEXT)["rows"]
+    lines = []
+    for ours in (row for row in rows if row["system"] == "paceline"):
+        load = ours["streams"], ours["temperature"]
+        there = [row for row in rows if row["system"] == "vllm" and (row["streams"], row["temperature"]) == load]
+        theirs = max(there, key=lambda row: float(row["tokens_per_s"]))
+        speeds = [f"{row['tokens_per_s']:,.0f}" for row in (theirs, ours)]
+        ratio = ours["tokens_per_s"] / theirs["tokens_per_s"]
+        lines.append((str(ours["streams"]), f"{speeds[0]} (K={theirs['k']})", speeds[1], f"{ratio:.2f}"))
+    return _table(("requests", "vLLM", "paceline", "ratio"), lines)
 
 
 def cpu() -> str:
@@ -71,7 +90,13 @@ def cpu() -> str:
     return _table(head, lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"steps": steps, "served": served, "cpu": cpu, "against vLLM": against_vllm}
+TABLES: dict[str, Callable[[], str]] = {
+    "steps": steps,
+    "served": served,
+    "cpu": cpu,
+    "against vLLM": against_vllm,
+    "real text": real_text,
+}
 PAGES = ("README.md", "docs/performance.md")
 
 
