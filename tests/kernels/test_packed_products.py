@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,10 +12,10 @@ from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import quantised
 from services.common.kernels.linear.packed.source import source_of
-from services.common.kernels.linear.packed.tiling import PackedTiling, Packing, packed_cut
+from services.common.kernels.linear.packed.tiling import LEFT_ROWS, ROWS, PackedTiling, left_cut, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines
-from tests.bench.gpu.int8.eight import SHARED_BYTES
+from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
 
 SHAPES = (
     (6144, 4096, Kind.PLAIN), (4096, 4096, Kind.ADDED), (24576, 4096, Kind.GATED), (4096, 12288, Kind.ADDED),
@@ -115,83 +115,69 @@ def test_rounding_a_weight_errs_as_three_bits_do() -> None:
     assert 0.02 < float((weight.widened() - numbers_FD).float().norm() / numbers_FD.float().norm()) < 0.03
 
 
-def taken_by_lanes(weight: PackedWeight) -> torch.Tensor:
-    """Return codes as lanes take them: [lines, instructions of sixteen inputs, lanes of a line, places of a lane].
-
-    The places are inputs 2c, 2c + 1, 2c + 8 and 2c + 9 of lane c, as a matrix instruction has them. A lane takes
-    sixteen bytes of each half of a row of 128, beside those of its neighbours.
-    """
-    words = weight.codes_FB.view(len(weight), -1, 2, 4, 4, 4).long()  # rows, halves, lanes, words, bytes
-    if weight.bits == 8:  # upper bytes of half words first
-        four = torch.stack([words[..., byte] for byte in (1, 3, 0, 2)], -1)[..., None, :]
-    else:  # of each half word a byte for each of two instructions, its lower half first
-        four = torch.stack(
-            [torch.stack([words[..., at + half] >> shift & 15 for shift in (0, 4) for half in (0, 2)], -1)
-             for at in (0, 1)], -2,
-        )  # fmt: skip
-    # rows, halves, lanes, words, instructions of a word, places: the lane goes behind the instruction.
-    return four.permute(0, 1, 2, 4, 5, 3, 6).reshape(len(weight), -1, 4, 4)
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_a_lane_takes_the_inputs_of_one_instruction_after_the_other(bits: int) -> None:
-    codes_FD = codes_of(16, 512).view(torch.uint8) if bits == 8 else codes_of(16, 512).view(torch.uint8) % 16
-    zero_FG = None if bits == 8 else torch.zeros(16, 4, dtype=torch.uint8)
-    codes = codes_FD.view(torch.float8_e4m3fn) if bits == 8 else codes_FD
-    weight = packed(Codes(codes, torch.ones(16, 4), zero_FG), torch.float32)
-    assert weight is not None
-    lane = torch.arange(4)[:, None] * 2 + torch.tensor([0, 1, 8, 9])
-    inputs = torch.arange(32)[:, None, None] * 16 + lane
-    assert torch.equal(taken_by_lanes(weight), codes_FD.long()[:, inputs])
-
-
-ROWS = (1, 16, 17, 33, 64, 65, 128, 129, 512, 4096)
-PACKINGS = Packing(8, 0, False, True), Packing(8, 1, True, False), Packing(4, 0, True, False)
-"""Scales of blocks, of lines, and of groups; 0 stands for all groups of a depth."""
-
-
-def coded(lines: int, depth: int, kind: Kind, rows: int, packing: Packing) -> PackedTiling | None:
-    return packed_cut(lines, depth, rows, kind, packing._replace(groups=packing.groups or depth // 128))
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
+@pytest.mark.parametrize("rows", [1, 16, 17, 64])
 @pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
-def test_a_tile_of_codes_fits_and_covers_its_weight(lines: int, depth: int, kind: Kind, packing: Packing) -> None:
-    for rows in ROWS if depth % (1024 // packing.bits) == 0 else ():
-        cut = coded(lines, depth, kind, rows, packing)
-        assert cut is not None and cut.shared_bytes <= SHARED_BYTES and min(cut.stages, cut.boxes, cut.wides) >= 2
-        assert cut.band % 8 == 0 and cut.lines <= 192
-        used, (ctas, _) = cut.height(rows), cut.grid(rows, lines)
-        assert used % 8 == 0 and used <= cut.held <= cut.rows and ctas <= 132
-        assert -(-rows // used) == -(-rows // cut.rows), "tiles of rows share out evenly what there is"
-        inputs = 64 * cut.subs
-        assert depth % cut.depth == 0 and cut.depth % inputs == 0, "whole boxes of codes, of whole steps"
-        assert cut.warps % cut.turns == 0 and cut.turns < cut.wides, "a turn widens while another step is multiplied"
-        # Four schedulers have registers for as many warps each.
-        assert cut.lines // 2 + 26 <= 65_536 // 4 // 32 // -(-cut.threads // 128)
-        # A matrix instruction reads 64 rows, held or not, of memory that there is.
-        assert (cut.rows - cut.held) * 128 <= cut.boxes * cut.box_bytes + cut.wides * cut.wide_bytes
+def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
+    lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
+) -> None:
+    if bits == 4 and (depth % 256 or rows > 32):
+        return  # half a swizzled row, or rows that leave no room for stages of some
+    for groups in (1, depth // 128):
+        cut = packed_cut(lines, depth, rows, kind, groups, fine, True, bits)
+        assert cut is not None and cut.rows == next(most for most in ROWS if most >= rows)
+        room = cut.shared_bytes + cut.squares_bytes
+        assert room <= SHARED_BYTES and cut.ctas * (room + CTA_BYTES) <= PROCESSOR_BYTES
+        (ctas, _), steps = cut.grid(lines), depth // cut.depth
+        assert (ctas - 1) * cut.lines < lines <= ctas * cut.lines
+        assert cut.lines % cut.warp == 0 and cut.warp % (8 * (1 + (kind == Kind.GATED))) == 0
+        assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 1024
+
+
+@pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
+@pytest.mark.parametrize("rows", [1, 16, 17, 64, 128])
+@pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
+def test_a_cut_whose_weight_is_the_left_operand_fits_and_covers_it(
+    lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
+) -> None:
+    if depth % (1024 // bits):
+        return  # half a swizzled row
+    for groups in (1, depth // 128):
+        cut = left_cut(lines, depth, rows, kind, groups, fine, True, bits)
+        if cut is None:
+            assert rows > 32 and fine, "scales of each line leave no room for two stages of many rows"
+            continue
+        assert cut.rows == next(most for most in LEFT_ROWS if most >= rows) and cut.row_box % 8 == 0
+        room = cut.shared_bytes + cut.squares_bytes
+        assert room <= SHARED_BYTES and cut.ctas * (room + CTA_BYTES) <= PROCESSOR_BYTES
+        (ctas, _), steps = cut.grid(lines), depth // cut.depth
+        assert ctas % cut.cluster == 0 and (ctas - cut.cluster) * cut.lines < lines <= ctas * cut.lines
+        assert cut.lines % (8 * (1 + (kind == Kind.GATED))) == 0 and cut.lines <= cut.warps * 16 < cut.lines + 64
+        assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 416
 
 
 def test_other_products_have_no_cut() -> None:
-    eight, four = Packing(8, 1, False, True), Packing(4, 1, True, True)
-    assert packed_cut(6140, 4096, 8, Kind.PLAIN, eight) is None, "lines of an instruction"
-    assert packed_cut(6152, 4096, 8, Kind.GATED, eight) is None, "lines of a half"
-    assert packed_cut(6144, 4096, 8, Kind.BEST, eight) is None
-    assert packed_cut(6144, 4128, 8, Kind.PLAIN, eight) is None and packed_cut(6144, 4160, 8, Kind.PLAIN, four) is None
+    refused: list[PackedTiling | None] = [
+        packed_cut(6144, 4096, 65, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
+        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
+        packed_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), packed_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
+    ]  # fmt: skip
+    assert refused == [None] * 6
 
 
-def test_prompts_have_few_kernels() -> None:
-    cuts = {coded(24576, 4096, Kind.GATED, rows, PACKINGS[0]) for rows in range(129, 8193)}
-    assert len(cuts) <= 6
-
-
-def test_what_is_widened_beside_tiles_compiles_without_spilling(full: bool) -> None:
-    wanted = list(product(SHAPES[:-1], ROWS, PACKINGS))
-    for (outputs, depth, kind), rows, packing in wanted if full else wanted[3::83]:
-        cut = coded(outputs, depth, kind, rows, packing)
+@pytest.mark.parametrize(("cut_of", "built"), [(packed_cut, ROWS), (left_cut, LEFT_ROWS)])
+def test_what_is_cut_compiles_without_spilling(
+    cut_of: Callable[..., PackedTiling | None], built: tuple[int, ...], full: bool
+) -> None:
+    wanted = [
+        (shape, rows, *scales)
+        for shape in SHAPES[:-1] for rows in built
+        for scales in ((False, True, 8), (True, False, 8), (True, True, 8), (True, False, 4), (True, True, 4))
+    ]  # fmt: skip
+    for (outputs, depth, kind), rows, fine, short, bits in wanted if full else wanted[1::37]:
+        cut = cut_of(outputs, depth, rows, kind, depth // 128, fine, short, bits)
         if cut is None:
-            continue  # half a row of codes
+            continue
         source = source_of(cut)
         said = nvrtc.report(source.text, "product", source.headers())
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{cut}: {said}"

@@ -74,14 +74,6 @@ class TensorMap:
         )  # fmt: skip
 
 
-class Boxes(TensorMap):
-    """Boxes of a matrix that is described by sizes, strides of all dimensions but the inmost one, and a box."""
-
-    def __init__(self, matrix: Tensor, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int]) -> None:
-        """The inmost dimension is 64 numbers. Raises DriverError where the driver takes no such matrix."""
-        self._encode(matrix, sizes, strides, box)
-
-
 class InterleavedHalves(TensorMap):
     """Boxes of a matrix that take eight rows of its first half beside the same eight of its second, in turn."""
 

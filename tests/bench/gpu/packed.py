@@ -12,26 +12,21 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from services.common.device.graph import StepGraphs
-from services.common.kernels.cuda import Source
-from services.common.kernels.cuda_program import _compiled
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gated
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.packed.source import source_of
-from services.common.kernels.linear.packed.tiling import PackedTiling, Packing, packed_cut
+from services.common.kernels.linear.packed import launch
+from services.common.kernels.linear.packed.tiling import left_cut, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8.candidates import EPS, Product, products
@@ -50,12 +45,8 @@ BANDWIDTH = 4.3e12
 CACHE_BYTES, MOST_COPIES = 128 << 20, 8
 KINDS = ("blocks", "floats", "four", "four-f16")
 """FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16."""
-PACKINGS: dict[str, Callable[[int], Packing]] = {
-    "blocks": lambda groups: Packing(8, groups, False, True), "floats": lambda _: Packing(8, 1, True, False),
-    "four": lambda groups: Packing(4, groups, True, True), "four-f16": lambda groups: Packing(4, groups, True, False),
-}  # fmt: skip
-"""What each is, by the 128s of its depth."""
-FOLLOWS = {"swiglu": Kind.GATED, "sum": Kind.ADDED, "": Kind.PLAIN}
+ENTRANTS = {1: (1,), 16: (0, 1, 2, 4), 64: (0, 2, 4), 128: (2, 4)}
+"""By rows: CTAs that load rows for one another, or 0 for the kernel by `mma.sync`."""
 FORMATS: dict[str, dict[str, Any]] = {
     "bf16": {},
     "fp8": {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
@@ -81,8 +72,6 @@ def main() -> int:
     if not chosen.tiny:
         keep_order()
     rows: list[Row] = []
-    if "products" in chosen.parts and not chosen.tiny:
-        compile_all(map(source_of, dict.fromkeys(served_cuts(one for shape in shapes for one in products(shape)[:-1]))))
     for shape in shapes:
         for subject in products(shape)[:-1]:
             rows += _products(subject, chosen.parts, device)
@@ -94,29 +83,6 @@ def main() -> int:
             if not chosen.tiny:
                 torch.cuda.empty_cache()
     return verdict(rows)
-
-
-def served_cuts(subjects: Iterable[Product]) -> Iterator[PackedTiling]:
-    """The cuts of all numbers of rows that are compared."""
-    for subject, packing, count in product(subjects, PACKINGS.values(), ROWS):
-        groups, kind = subject.depth // 128, FOLLOWS[subject.follows]
-        if cut := packed_cut(subject.outputs, subject.depth, count, kind, packing(groups)):
-            yield cut
-
-
-def compile_all(sources: Iterable[Source]) -> None:
-    """Compile in processes what this one will launch."""
-    with ProcessPoolExecutor(14, get_context("fork")) as pool:
-        for said in filter(None, pool.map(_compile, sources)):
-            print("refused", said, flush=True)
-
-
-def _compile(source: Source) -> str:
-    try:
-        _compiled(source, "product")
-    except (RuntimeError, OSError) as error:
-        return f"{source.build[:200]} {str(error)[-300:]}"
-    return ""
 
 
 def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:
@@ -170,10 +136,8 @@ def _random(*numbers: int, device: str, dtype: torch.dtype) -> Tensor:
 
 
 def _everything(subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight) -> tuple[Tensor, ...]:
-    """Return all that a product leaves, with what follows it in a block."""
-    if not subject.follows:
-        return (linear(x_TD, weight),)
-    found: tuple[Tensor, ...] = ()
+    """Return all that a product leaves, alone and with what follows it in a block."""
+    found: tuple[Tensor, ...] = (linear(x_TD, weight),)
     if subject.follows == "swiglu":
         squares_T = torch.arange(3, 3 + len(x_TD), device=x_TD.device) * (subject.depth << 24)
         found += (linear_gated(Normed(x_TD, squares_T), weight, EPS),)
@@ -198,6 +162,9 @@ def times(subject: Product) -> Iterator[Row]:
             return _micros([partial(_served, subject, x_TD, stream_TF, one) for one in weights])
 
         found = {"bf16_us": taken(numbers), "fp8_us": taken(eight), "int4_us": taken(four)}
+        for together in ENTRANTS[count]:
+            with patch.object(launch, "left_cut", partial(left_cut, cluster=together) if together else packed_cut):
+                found[f"fp8_by_{together}_us"] = taken(eight)
         floors = {"fp8_bytes_us": round(size / BANDWIDTH * 1e6, 1), "int4_bytes_us": round(size / BANDWIDTH * 5e5, 1)}
         yield {"product": subject.name, "rows": count, **found, **floors}
 

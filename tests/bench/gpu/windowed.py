@@ -12,7 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,11 +48,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.windowed", description=__doc__)
     parser.add_argument("--model", choices=sorted(MIXTURES), default="gemma4-26b")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--few", action="store_true", help="of the cells, for what is held and timed")
     parser.add_argument("--tokens", type=int, default=64, help="of each text")
     parser.add_argument("--memory-gib", type=int, default=60)
     parser.add_argument("--after", type=Path, help="times when this file is there: another process is busy until then")
     chosen = parser.parse_args()
-    rows = _rows(plan_of(chosen.model, chosen.tiny, chosen.tokens, chosen.memory_gib), chosen.tiny, chosen.after)
+    plan = plan_of(chosen.model, chosen.tiny, chosen.tokens, chosen.memory_gib)
+    cells: Sequence[Cell] = TINY_CELLS if chosen.tiny else CELLS
+    rows = _rows(plan, cells[:3] if chosen.few else cells, chosen.tiny, chosen.after)
     return conclude("windowed", chosen.model, rows, "")
 
 
@@ -66,14 +69,14 @@ def plan_of(model: str, tiny: bool, tokens: int, memory_gib: int) -> Plan:
     return replace(plan, rig=rig, sizes=LoadSizes(tokens, PROMPTS), loads=loads, kv_requests=3, kv_tokens=200)
 
 
-def _rows(plan: Plan, tiny: bool, after: Path | None) -> Iterator[Row]:
+def _rows(plan: Plan, cells: Sequence[Cell], tiny: bool, after: Path | None) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         start, folder = time.perf_counter(), Path(name)
         worker = build(plan.rig, folder)
         _tell(f"started in {time.perf_counter() - start:.0f} s, {worker.budget.blocks} blocks, near {_near(worker)}")
         before = worker.runner.graphs()
         comparison = Comparison(worker, plan)
-        for cell in TINY_CELLS if tiny else CELLS:
+        for cell in cells:
             yield comparison.cell(cell, plan.loads[cell.requests])
         yield from comparison.kv_rows()
         graphs = worker.runner.graphs()
@@ -108,7 +111,12 @@ def _timed(worker: Worker, shape: RigShape, folder: Path, after: Path | None) ->
             replay = partial(rig.steps.graphs.replay, rig.verify_key(bucket, width, CONTEXT))
             micros, read = rig.micros(replay, repeats=10), _read_bytes(rig, bucket, replay)
             floor = read / bandwidth * 1e6
-            more = {"us": round(micros), "floor_us": round(floor), "times": round(micros / floor, 2)}
+            more = {
+                "us": round(micros),
+                "tb_per_s": round(bandwidth / 1e12, 2),
+                "floor_us": round(floor),
+                "times": round(micros / floor, 2),
+            }
             yield exact_row(f"{bucket} at once, width {width}, context {CONTEXT}: a replay", 1, 0, **more)
 
 

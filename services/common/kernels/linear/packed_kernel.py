@@ -1,7 +1,7 @@
 """Products by packed weights on the GPU, with the bits of those by the widened weight.
 
-On an H100 or H200 kernels in CUDA C++ (`packed/`) serve. What the check at start refuses them is multiplied by the
-weight widened into memory: that costs three bytes a number, beside what the product itself takes.
+On an H100 or H200 kernels in CUDA C++ (`packed/`) serve up to 128 rows. More are multiplied by the weight widened into
+memory: that costs three bytes a number, beside what the product itself takes.
 """
 
 import torch

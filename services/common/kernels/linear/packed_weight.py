@@ -17,8 +17,6 @@ ROW_BYTES = 128
 _E4M3, _INT4 = 8, 4
 _MOST_SHARED = 128
 """Lines that are looked at for a common scale."""
-LEAST_SHARED = 8
-"""Fewer have scales of their own, which kernels take by fours."""
 _LARGEST = 2.0**7
 """Scales of e4m3 are below it: kernels multiply them by 2^120."""
 _MOST_ZERO = 31
@@ -190,7 +188,7 @@ def _upper(table: Tensor, short: bool) -> Tensor:
 def _shared(scale_FG: Tensor) -> int:
     """Return how often lines may be halved and still have one scale a part of neighbours."""
     size, shift = _MOST_SHARED, _MOST_SHARED.bit_length() - 1
-    while size >= LEAST_SHARED:
+    while size > 1:
         if len(scale_FG) % size == 0:
             parts = scale_FG.reshape(-1, size, scale_FG.shape[1])
             if torch.equal(parts, parts[:, :1].expand_as(parts)):
@@ -203,13 +201,13 @@ def _shared(scale_FG: Tensor) -> int:
 def _order(bits: int) -> Tensor:
     """Return the input of each code of a swizzled row; of four bits the lower half of a byte comes first.
 
-    Lane c of four reads sixteen bytes at a time of each half of the row, beside those of the others. A word of these is
-    for an instruction of sixteen inputs, or of four bits for two: inputs 2c, 2c + 8 and their right neighbours. Of e4m3
-    the upper bytes of half words are the first two, of four bits the lower halves of bytes; a second instruction has
-    the upper byte of half words.
+    Lane c of four reads sixteen bytes at a time, of each half of the row. A word of these is for an instruction of
+    sixteen inputs, or of four bits for two: inputs 2c, 2c + 8 and their right neighbours. Of e4m3 the upper bytes of
+    half words are the first two, of four bits the lower halves of bytes; a second instruction has the upper byte
+    of half words.
     """
     at = torch.arange(ROW_BYTES * 8 // bits)
     byte, later = (at, at % 4 % 2 == 0) if bits == _E4M3 else (at // 2, at % 2 == 1)
-    half, lane, word, place = byte // 64, byte // 16 % 4, byte // 4 % 4, byte % 4
+    lane, half, word, place = byte // 32, byte // 16 % 2, byte // 4 % 4, byte % 4
     sixteen = half * 4 + word if bits == _E4M3 else half * 8 + word * 2 + place % 2
     return 16 * sixteen + 2 * lane + place // 2 + torch.where(later, 8, 0)

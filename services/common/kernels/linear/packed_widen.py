@@ -55,12 +55,13 @@ def _widen_kernel(
 def _place(word, group, BITS: tl.constexpr):
     """Return the place of each word of a group of 128 inputs in its line, and the first input that it has a code of.
 
-    In a row words lie by half, lane and instruction (`packed_weight`); of four bits a half is a group.
+    In a swizzled row words lie by lane, half and instruction (`packed_weight`); of four bits a half is a group.
     """
     if BITS == 8:
-        at, first = group * 32 + word, word // 16 * 64 + word % 4 * 16 + word // 4 % 4 * 2
+        at, first = group * 32 + word, word // 4 % 2 * 64 + word % 4 * 16 + word // 8 * 2
     else:
-        at, first = group * 16 + word, word % 4 * 32 + word // 4 * 2
+        at = group // 2 * 32 + word // 4 * 8 + group % 2 * 4 + word % 4
+        first = word % 4 * 32 + word // 4 * 2
     return at, first
 
 

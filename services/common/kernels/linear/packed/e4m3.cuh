@@ -8,12 +8,15 @@
 #include "bfloat16.cuh"
 
 struct E4m3 {
-  unsigned scale;  // times 2^120, twice in bfloat16, or in float32
-
-  __device__ __forceinline__ void open(unsigned kept) {
-    const float large = __fmul_rn(__uint_as_float(kept), 1.329227995784916e36f);
-    scale = SHORT ? pair_of(large, large) : __float_as_uint(large);
+  // A scale as a CTA keeps it: times 2^120, twice in bfloat16, or in float32.
+  static __device__ __forceinline__ unsigned prepared(unsigned scale) {
+    const float large = __fmul_rn(__uint_as_float(scale), 1.329227995784916e36f);
+    return SHORT ? pair_of(large, large) : __float_as_uint(large);
   }
+
+  unsigned scale;
+
+  __device__ __forceinline__ void open(unsigned kept) { scale = kept; }
 
   // A code is the upper byte of half a word here: its sign stays, the other bits move to those of bfloat16. So they mean the
   // code's number times 2^-120, and no number of a code is lost, not the least either.

@@ -8,10 +8,12 @@
 #include "bfloat16.cuh"
 
 struct Int4 {
+  // A scale's upper half is its number, the lower one its zero point.
+  static __device__ __forceinline__ unsigned prepared(unsigned scale) { return scale; }
+
   unsigned scale, rest, middle;
 
-  // A scale's upper half is its number, the lower one its zero point. A number of float16 is one of bfloat16 and a rest of three
-  // bits.
+  // A number of float16 is one of bfloat16 and a rest of three bits.
   __device__ __forceinline__ void open(unsigned kept) {
     scale = __byte_perm(kept, 0, 0x3232);
     middle = __byte_perm(kept, 0, 0x1010) | 0x43004300u;

@@ -1,6 +1,7 @@
 """The source of a tiling's kernel in CUDA C++."""
 
-from services.common.kernels.ahead import kept
+from functools import cache
+
 from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.packed.tiling import PackedTiling
@@ -8,17 +9,17 @@ from services.common.kernels.linear.packed.tiling import PackedTiling
 
 def source_of(tiling: PackedTiling) -> Source:
     """Return what a compiler is given."""
-    packing = tiling.packing
     build = defined(
-        rows=tiling.rows, held=tiling.held, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
-        boxes=tiling.boxes, thick=tiling.thick, wides=tiling.wides, warps=tiling.warps, turns=tiling.turns,
-        bits=packing.bits, fine=int(packing.fine), short=int(packing.short), kind=int(tiling.kind),
-        share=1, across=1, ctas=1, wide=1, later=0,
+        x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
+        ctas=tiling.ctas, warps=tiling.warps, cluster=max(tiling.cluster, 1), bits=tiling.bits,
+        fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
-    return Source("linear/packed/product.cu", build + wgmma("mma", tiling.lines, registers=False))
+    if tiling.cluster:
+        return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
+    return Source("linear/packed/product.cu", build)
 
 
-@kept
+@cache
 def program_of(tiling: PackedTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 

@@ -19,7 +19,6 @@
 #include "linear/persistent/later.cuh"
 #include "linear/persistent/loader.cuh"
 #include "linear/persistent/plain.cuh"
-#include "linear/persistent/rounded.cuh"
 #include "linear/persistent/scales.cuh"
 #include "linear/persistent/scored.cuh"
 #include "linear/persistent/sizes.cuh"
@@ -38,6 +37,29 @@ __device__ __forceinline__ void multiply(Sum (&sums)[LINES / 2], const Ring& rin
     for (int part = 0; part < SUB / 16; ++part) mma(sums, x + 2 * part, weight + 2 * part);  // 32 bytes further
   }
   end_products();
+}
+
+// What sums become where something stands beside them.
+
+// Rounds two results at once, where they shall take one register while what stands beside them is read.
+__device__ __forceinline__ void round_early(float& low, float& high) {
+  if constexpr (EARLY) return;
+  unsigned both = pair_of(low, high);
+  asm volatile("" : "+r"(both)::"memory");
+  low = low_of(both), high = high_of(both);
+}
+
+__device__ __forceinline__ void apply_all(const Sum (&sums)[LINES / 2], const Scales& scales, float (&results)[LINES / 2],
+                                          int lane) {
+#pragma unroll
+  for (int eight = 0; eight < LINES / 8; ++eight) {
+    float four[4];
+    scales.apply(sums, four, eight, lane);
+    round_early(four[0], four[1]);
+    round_early(four[2], four[3]);
+#pragma unroll
+    for (int at = 0; at < 4; ++at) results[eight * 4 + at] = four[at];
+  }
 }
 
 // Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.

@@ -1,0 +1,128 @@
+// How warpgroups multiply lines of a packed weight, widened in registers, as the left operand of `wgmma`.
+//
+// `build.cuh` defines mma(sums, lines, rows): one instruction of 64 lines, sixteen inputs and X_ROWS.
+
+#pragma once
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "cluster.cuh"
+#include "wgmma.cuh"
+#include "linear/cuda/lines.cuh"
+#include "linear/packed/stages.cuh"
+
+// Of up to 32 lines each warp has eight, and the other eight of an instruction are zero.
+constexpr int PARTS = KIND == GATED || TILE_LINES > 32 ? 2 : 1;
+constexpr int BATCHES = SUBS * BOXES, WORDS = 4 / PIECES;  // 64s of a stage, and words of a lane's codes that are of one
+static_assert(WARPS == (TILE_LINES + 63) / 64 * 4 && BATCHES % 2 == 0, "whole instructions, in turn from two places");
+
+using Sums = float[X_ROWS / 2];
+
+// The eight lines of a CTA that a warp has in a part, counted in lines. Those of a gate stand beside those that it gates.
+__device__ __forceinline__ int eight_of(int warp, int part) {
+  return warp / 4 * 64 + (KIND == GATED ? warp % 4 * 16 + part * 8 : part * 32 + warp % 4 * 8);
+}
+
+// A lane's line of each eight, and what it takes of it.
+struct Lines {
+  int at[PARTS];
+  unsigned codes[PARTS][4];
+  Scale scales[PARTS];
+
+  // Behind the last line the first one is multiplied, for nobody.
+  __device__ __forceinline__ Lines(int warp, int lane) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      const int eight = eight_of(warp, part);
+      at[part] = (eight < TILE_LINES ? eight : 0) + lane / 4;
+    }
+  }
+
+  // Takes the codes of a half of swizzled rows: sixteen bytes a line.
+  __device__ __forceinline__ void read(unsigned weight, int side, int lane) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+      load_four(weight + at[part] * SUB_BYTES + ((lane % 4 * 2 + side) ^ lane / 4) * 16, codes[part]);
+  }
+
+  __device__ __forceinline__ void open(const unsigned* kept) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) scales[part].open(kept[at[part] / GRAIN]);
+  }
+
+  // Widens 64 inputs: of each instruction the lines of both parts, of its first eight inputs and of its last.
+  __device__ __forceinline__ void widen(unsigned (&left)[4][4], int batch) const {
+#pragma unroll
+    for (int sixteen = 0; sixteen < 4; ++sixteen) {
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) {
+        unsigned wide[2];
+        scales[part].widen(codes[part][batch % PIECES * WORDS + sixteen / PIECES], sixteen % PIECES, wide);
+        left[sixteen][part] = wide[0], left[sixteen][part + 2] = wide[1];
+        asm volatile("" : "+r"(left[sixteen][part]), "+r"(left[sixteen][part + 2])::"memory");
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ void begin_at_zero(Sums& sums, unsigned (&left)[2][4][4]) {
+#pragma unroll
+  for (int at = 0; at < X_ROWS / 2; ++at) sums[at] = 0.f;
+#pragma unroll
+  for (int at = 0; at < 32; ++at) asm volatile("mov.u32 %0, 0;" : "=r"(left[at / 16][at / 4 % 4][at % 4]));
+}
+
+// Says to all who load into it that a warp needs a stage no more.
+__device__ __forceinline__ void give_back(const Ring& ring, int stage, int lane) {
+  if constexpr (CLUSTER > 1) {
+    if (lane < CLUSTER) arrive_at(ring.empty_at(stage), lane);
+  } else {
+    if (lane == 0) arrive(ring.empty_at(stage));
+  }
+}
+
+// Adds up the whole depth in order. While 64 inputs are multiplied the next are widened, so two places hold them in turn.
+// `grouped` is 1 where each 128 inputs have scales of their own.
+__device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsigned* kept, int steps, int grouped, int warp,
+                                       int lane) {
+  unsigned left[2][4][4];
+  begin_at_zero(sums, left);
+  hold(sums);
+  Lines lines(warp, lane);
+  int stage = 0, before = 0;
+  unsigned parity = 0;
+  await_phase(ring.full_at(0), 0);
+  __syncwarp();
+  lines.read(ring.weight(0, 0), 0, lane);
+  for (int step = 0; step < steps; ++step) {
+    const unsigned x = ring.x(stage, 0), weight = ring.weight(stage, 0);
+    const int now = stage;
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+#pragma unroll
+    for (int batch = 0; batch < BATCHES; ++batch) {
+      if (batch % 2 == 0) lines.open(kept + (step * (BATCHES / 2) + batch / 2) * grouped * GRAINS);
+      lines.widen(left[batch % 2], batch);
+      begin_products();
+      const unsigned long long rows = descriptor(x + batch * X_BYTES);
+#pragma unroll
+      for (int sixteen = 0; sixteen < 4; ++sixteen) mma(sums, left[batch % 2][sixteen], rows + 2 * sixteen);
+      end_products();
+      if ((batch + 1) % PIECES == 0) {
+        const int next = (batch + 1) / PIECES;
+        if (batch + 1 < BATCHES) {
+          lines.read(weight + next / 2 * W_SUB, next % 2, lane);
+        } else if (step + 1 < steps) {
+          await_phase(ring.full_at(stage), parity);
+          __syncwarp();
+          lines.read(ring.weight(stage, 0), 0, lane);
+        }
+      }
+      await_products<1>();
+      // All products of the stage before have ended. Nobody waits for the last ones.
+      if (batch == 0 && step > 0 && step - 1 + STAGES < steps) give_back(ring, before, lane);
+    }
+    before = now;
+  }
+  await_products<0>();
+  hold(sums);
+}

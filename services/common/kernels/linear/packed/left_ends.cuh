@@ -1,0 +1,94 @@
+// How a warp ends its lines of a product: of each eight rows a lane has two neighbours, of the lines that it took.
+
+#pragma once
+
+#include "build.cuh"
+#include "arithmetic.cuh"
+#include "bfloat16.cuh"
+#include "linear/cuda/ends.cuh"
+#include "linear/packed/left.cuh"
+
+constexpr int OWN = X_ROWS / 4;  // rows of a lane
+
+__device__ __forceinline__ float rounded(float x) { return low_of(pair_of(x, 0.f)); }
+__device__ __forceinline__ unsigned short bits_of(float x) { return (unsigned short)pair_of(x, 0.f); }
+__device__ __forceinline__ float number(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+
+// The row of the `own`-th of a lane's rows, and the place of its sum of a part.
+__device__ __forceinline__ int row_at(int own, int lane) { return own / 2 * 8 + lane % 4 * 2 + own % 2; }
+__device__ __forceinline__ int sum_at(int own, int part) { return own / 2 * 4 + part * 2 + own % 2; }
+
+__device__ __forceinline__ float root_of(const Ends& ends, int row) {
+  return ends.squares && row < ends.rows ? root_scale(ends.squares[row], ends.inverse_depth, ends.eps) : 1.f;
+}
+
+// A lane's output of a part, or one behind the last. `first` is the first of the CTA.
+__device__ __forceinline__ int output_of(int first, int warp, int part, int lane, int outputs) {
+  const int eight = eight_of(warp, part);
+  return eight < TILE_LINES ? first + eight / HALVES + lane / 4 : outputs;
+}
+
+__device__ __forceinline__ void end_plain(const Sums& sums, const Ends& ends, int first, int warp, int lane) {
+#pragma unroll
+  for (int own = 0; own < OWN; ++own) {
+    const int row = row_at(own, lane);
+    if (row >= ends.rows) continue;
+    const float root = root_of(ends, row);
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      const int line = output_of(first, warp, part, lane, ends.outputs);
+      const float result = __fmul_rn(rounded(sums[sum_at(own, part)]), root);
+      if (line < ends.outputs) ends.out[(size_t)row * ends.outputs + line] = bits_of(result);
+    }
+  }
+}
+
+__device__ __forceinline__ void end_gated(const Sums& sums, const Ends& ends, int first, int warp, int lane) {
+  const int line = output_of(first, warp, 0, lane, ends.outputs);
+#pragma unroll
+  for (int own = 0; own < OWN; ++own) {
+    const int row = row_at(own, lane);
+    if (row >= ends.rows || line >= ends.outputs) continue;
+    const float root = root_of(ends, row);
+    const float gate = __fmul_rn(rounded(sums[sum_at(own, 0)]), root), up = __fmul_rn(rounded(sums[sum_at(own, 1)]), root);
+    ends.out[(size_t)row * ends.outputs + line] = bits_of(gated(gate, up));
+  }
+}
+
+// Adds a row's numbers of a lane to the stream, and returns their squares.
+__device__ __forceinline__ long long add_row(const Sums& sums, const Ends& ends, int own, int first, int warp, int lane) {
+  const int row = row_at(own, lane);
+  long long total = 0;
+#pragma unroll
+  for (int part = 0; part < PARTS; ++part) {
+    const int line = output_of(first, warp, part, lane, ends.outputs);
+    if (row >= ends.rows || line >= ends.outputs) continue;
+    const size_t place = (size_t)row * ends.outputs + line;
+    float norm = number(ends.norm[line]);
+    if (ends.offset != 0.f) norm = __fadd_rn(norm, ends.offset);
+    const float wide = rounded(__fadd_rn(rounded(sums[sum_at(own, part)]), number(ends.stream[place])));
+    ends.out[place] = bits_of(wide);
+    ends.scaled[place] = bits_of(__fmul_rn(wide, norm));
+    total += square(wide);
+  }
+  return total;
+}
+
+// Integers add up to the same sum in any order. A CTA adds once: additions to the same few places go one by one.
+__device__ __forceinline__ void end_added(const Sums& sums, const Ends& ends, int first, int warp, int lane) {
+  __shared__ long long totals_of[WARPS][X_ROWS];
+#pragma unroll
+  for (int own = 0; own < OWN; ++own) {
+    long long total = add_row(sums, ends, own, first, warp, lane);
+#pragma unroll
+    for (int apart = 4; apart < 32; apart *= 2) total += __shfl_xor_sync(~0u, total, apart);
+    if (lane < 4) totals_of[warp][row_at(own, lane)] = total;
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+  for (int row = threadIdx.x; row < ends.rows; row += WARPS * 32) {
+    long long total = 0;
+#pragma unroll
+    for (int each = 0; each < WARPS; ++each) total += totals_of[each][row];
+    atomicAdd(ends.added + row, (unsigned long long)total);
+  }
+}

@@ -1,0 +1,97 @@
+// A ring in shared memory through which codes and rows come, and the scales beside it.
+//
+// `build.cuh` defines X_ROWS (of x, those behind the last are zero), TILE_LINES (of a CTA), WARPS that multiply, CLUSTER (CTAs that
+// load rows for one another), BITS of a code, SUBS (swizzled rows of codes in a stage), STAGES, FINE (lines have scales of their
+// own, else eight neighbours share one) and KIND: what follows the product.
+
+#pragma once
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "linear/cuda/lines.cuh"
+#include "linear/cuda/ring.cuh"
+#include "linear/packed/e4m3.cuh"
+#include "linear/packed/int4.cuh"
+
+template <int>
+struct Codes {
+  using Of = E4m3;
+};
+
+template <>
+struct Codes<4> {
+  using Of = Int4;
+};
+
+using Scale = Codes<BITS>::Of;
+
+constexpr int SUB_BYTES = 128, SUB = SUB_BYTES * 8 / BITS, X_DEPTH = 64;  // a swizzled row: bytes, inputs of codes, inputs of x
+constexpr int BOXES = SUB / X_DEPTH, PIECES = 8 / BITS, GROUPS = SUB / 128;  // of x; instructions of a word; scales of a line
+constexpr int OUTPUTS = TILE_LINES / HALVES;                                 // of a CTA
+constexpr int X_BYTES = X_ROWS * SUB_BYTES, X_SUB = BOXES * X_BYTES, W_SUB = TILE_LINES * SUB_BYTES;
+constexpr int STAGE = SUBS * (X_SUB + W_SUB);
+constexpr int GRAIN = FINE ? 1 : 8, GRAINS = TILE_LINES / GRAIN;  // lines of a scale, and scales of a CTA for 128 inputs
+constexpr int SLICE = X_ROWS / CLUSTER;                           // rows that a CTA loads for all of its cluster
+static_assert(SLICE % 8 == 0, "slices begin where the swizzle does");
+
+using Ring = StageRing<STAGE, SUBS, X_SUB, W_SUB>;
+
+// Asks for the tiles of a product: one thread does.
+struct Loader {
+  const Ring& ring;
+  const TensorMap *x_map, *weight_map;
+  int first, rank;  // of the outputs, and which CTA of its cluster this is
+
+  __device__ void weights(int step, int stage) const {
+    expect_bytes(ring.full_at(stage), SUBS * (X_SUB + W_SUB));
+    for (int sub = 0; sub < SUBS; ++sub) {
+      const int column = (step * SUBS + sub) * (SUB_BYTES / 2);  // TMA takes two bytes as a number
+      if constexpr (KIND == GATED)
+        load_interleaved(ring.weight(stage, sub), weight_map, column, first / 8, ring.full_at(stage), STREAMED);
+      else
+        load<false>(ring.weight(stage, sub), weight_map, column, first, ring.full_at(stage), 0, STREAMED);
+    }
+  }
+
+  __device__ void rows(int step, int stage) const {
+    for (int box = 0; box < BOXES * SUBS; ++box)
+      load<(CLUSTER > 1)>(ring.x(stage, box / BOXES) + box % BOXES * X_BYTES + rank * SLICE * SUB_BYTES, x_map,
+                          (step * SUBS * BOXES + box) * X_DEPTH, rank * SLICE, ring.full_at(stage), (1u << CLUSTER) - 1, KEPT);
+  }
+
+  // Weights do not come from the kernel before, so the ring is filled with them while it drains.
+  __device__ void run(int steps) const {
+    const int ahead = steps < STAGES ? steps : STAGES;
+    for (int step = 0; step < ahead; ++step) weights(step, step);
+    await_previous();
+    for (int step = 0; step < ahead; ++step) rows(step, step);
+    int stage = 0;
+    unsigned parity = 0;
+    for (int step = STAGES; step < steps; ++step) {
+      await_phase(ring.empty_at(stage), parity);
+      weights(step, stage);
+      rows(step, stage);
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+  }
+};
+
+// Keeps the scales of a CTA's lines: a row of `GRAINS` for each 128 inputs, or one for all of them.
+__device__ __forceinline__ void keep_scales(unsigned* kept, const unsigned* scales, int groups, int row_scales, int shift,
+                                            int first, int outputs) {
+  for (int at = threadIdx.x; at < groups * GRAINS; at += WARPS * 32) {
+    const int in_tile = at % GRAINS * GRAIN, lines = outputs * HALVES;
+    const int line = KIND == GATED ? first + in_tile / 16 * 8 + in_tile % 8 + in_tile / 8 % 2 * outputs : first + in_tile;
+    kept[at] = line < lines ? Scale::prepared(scales[(size_t)(at / GRAINS) * row_scales + (line >> shift)]) : 0;
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+}
+
+__device__ __forceinline__ void load_four(unsigned from, unsigned (&words)[4]) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
