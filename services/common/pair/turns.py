@@ -22,7 +22,6 @@ class Ask(NamedTuple):
     width: int
     rows: int
     nodes: bool = False
-    behind_prompts: bool = False
 
 
 class Answer(NamedTuple):
@@ -35,9 +34,7 @@ class Answer(NamedTuple):
 
 Sent = TypeVar("Sent", bound=tuple[int, ...])
 Received = TypeVar("Received", bound=tuple[int, ...])
-_ASK = struct.Struct("<QQIIIB")
-_NODES, _BEHIND_PROMPTS = 1, 2
-"""Bits of the last byte, which was the first of them alone."""
+_ASK = struct.Struct("<QQIII?")
 _ANSWER = struct.Struct("<QQI")
 
 
@@ -47,20 +44,20 @@ class TurnSocket(Generic[Sent, Received]):
     def __init__(
         self,
         connection: socket.socket,
-        pack: Callable[[Sent], bytes],
+        sent: struct.Struct,
         received: struct.Struct,
         make: Callable[[Iterable[Any]], Received],
     ) -> None:
         """Owns the connection; see `asking_end` and `answering_end`."""
         self._connection = connection
-        self._pack, self._received, self._make = pack, received, make
+        self._sent, self._received, self._make = sent, received, make
         self._rest = b""
         self._using = threading.Lock()
 
     def send(self, message: Sent) -> None:
         """Sends a message; `receive` finds out a peer that is gone or does not read."""
         with self._using, contextlib.suppress(OSError):
-            self._connection.send(self._pack(message))
+            self._connection.send(self._sent.pack(*message))
 
     def receive(self, timeout_s: float | None) -> Received | None:
         """The next message; None when the connection has ended. A timeout of None waits for good.
@@ -99,19 +96,9 @@ class TurnSocket(Generic[Sent, Received]):
 
 def asking_end(connection: socket.socket) -> TurnSocket[Ask, Answer]:
     """The target's end."""
-    return TurnSocket(connection, _packed, _ANSWER, Answer._make)
+    return TurnSocket(connection, _ASK, _ANSWER, Answer._make)
 
 
 def answering_end(connection: socket.socket) -> TurnSocket[Answer, Ask]:
     """The drafter's end."""
-    return TurnSocket(connection, lambda answer: _ANSWER.pack(*answer), _ASK, _asked)
-
-
-def _packed(ask: Ask) -> bytes:
-    bits = _NODES * ask.nodes | _BEHIND_PROMPTS * ask.behind_prompts
-    return _ASK.pack(ask.generation, ask.round, ask.bucket, ask.width, ask.rows, bits)
-
-
-def _asked(fields: Iterable[int]) -> Ask:
-    generation, number, bucket, width, rows, bits = fields
-    return Ask(generation, number, bucket, width, rows, bool(bits & _NODES), bool(bits & _BEHIND_PROMPTS))
+    return TurnSocket(connection, _ANSWER, _ASK, Ask._make)

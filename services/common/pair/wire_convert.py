@@ -7,9 +7,11 @@ from services.common.pair.wire import Draft, Text
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 
-def ask_to_pb(ask: Ask, texts: Iterable[Text] = (), slots: Sequence[int] = ()) -> pb.PaceRequest:
+def ask_to_pb(
+    ask: Ask, texts: Iterable[Text] = (), slots: Sequence[int] = (), behind_prompts: bool = False
+) -> pb.PaceRequest:
     """The request for a round; texts, and the slots of its rows, go along where no memory is shared."""
-    return pb.PaceRequest(**ask._asdict(), texts=_texts(texts), slots=slots)
+    return pb.PaceRequest(**ask._asdict(), texts=_texts(texts), slots=slots, behind_prompts=behind_prompts)
 
 
 def texts_to_pb(generation: int, texts: Iterable[Text]) -> pb.PaceRequest:

@@ -2,10 +2,7 @@
 
 import logging
 import os
-import socket
 import time
-from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,8 +10,7 @@ from torch import Tensor
 from services.common.pair.arena.flags import FlagPair
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.mps import mps_serves
-from services.drafter.handoff.protocol import Fill, SharedMemory
-from services.drafter.handoff.socket import Turns
+from services.drafter.handoff.protocol import SharedMemory
 
 logger = logging.getLogger(__name__)
 _RELEASE_S = 1.0
@@ -22,15 +18,9 @@ _STUCK = 70
 
 
 class FlagHandoff(SharedMemory):
-    """For an arena on a GPU. Messages order only the hosts: on a message the host enqueues the draft.
+    """For an arena on a GPU. Messages order only the hosts: on a message the host enqueues the draft."""
 
-    They come over the connection, where there is one, and are not answered.
-    """
-
-    def __init__(self, flags: Tensor, generation: int, connection: socket.socket | None = None) -> None:
-        """Owns the connection."""
-        self._turns = None if connection is None else Turns(connection, answers=False)
-        self._device = flags.device
+    def __init__(self, flags: Tensor, generation: int) -> None:
         self._flags = FlagPair(flags, generation)
         self._stream = torch.cuda.current_stream(flags.device)
         self._gate = FlagWait(flags, "published", _RELEASE_S) if mps_serves() else None
@@ -54,16 +44,8 @@ class FlagHandoff(SharedMemory):
         """Enqueues the write of `drafted`, for which the target's stream waits."""
         self._flags.draft(number)
 
-    def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
-        """Starts the thread that reads the connection."""
-        if self._turns is not None:
-            self._turns.serve(fill, observe, core, partial(torch.cuda.set_device, self._device))
-
     def close(self) -> None:
         """Ends the stream's wait for a target that is gone; ends the process if the stream stays stuck."""
-        if self._turns is not None:
-            self._flags.release_drafter(self._last)
-            self._turns.close()
         self._flags.release_drafter(self._last)
         deadline = time.monotonic() + _RELEASE_S
         while not self._stream.query():

@@ -18,7 +18,7 @@ from services.common.pair.arena.flags import FLAG_PAIRS, FlagPair
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import sharing
-from services.common.pair.turns import Answer, Ask, TurnSocket, asking_end
+from services.common.pair.turns import Ask
 from services.target.core.drafts import Mark
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import FlagGenerations, Generations
@@ -67,23 +67,16 @@ class FlagHandoff:
         self.gate = FlagWait(self._flags, "drafted", limit_s) if shared == "mps" else None
 
     def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> FlagDrafts:
-        """Makes the flags of the attachment. Over gRPC a message costs both hosts as much as a round's launch."""
-        connection = take_connection()
-        turns = None if connection is None else asking_end(connection)
-        if turns is not None:
-            attachment.at_end(turns.close)
-        return FlagDrafts(attachment, FlagPair(self._flags, attachment.generation), self.gate, turns)
+        """Makes the flags of the attachment."""
+        return FlagDrafts(attachment, FlagPair(self._flags, attachment.generation), self.gate)
 
 
 class FlagDrafts(AttachedDrafts):
     """Drafts of one attachment. The host waits for no draft; `watch` finds out a drafter that is late or lost."""
 
-    def __init__(
-        self, attachment: Attached, flags: Flags, gate: FlagWait | None, turns: TurnSocket[Ask, Answer] | None = None
-    ) -> None:
-        """`gate` is the wait at the head of captured steps, `turns` the drafter's connection, if there is one."""
+    def __init__(self, attachment: Attached, flags: Flags, gate: FlagWait | None) -> None:
+        """`gate` is the wait at the head of captured steps, if there is one."""
         super().__init__(attachment)
-        self._turns = turns
         self._flags = flags
         self._gate = gate
         self._held: set[int] = set()
@@ -95,18 +88,12 @@ class FlagDrafts(AttachedDrafts):
 
     def ask(self, plan: Plan) -> None:
         """Sends the message on which the drafter's host enqueues the draft."""
-        ask = Ask(
-            self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes, plan.behind_prompts
-        )
-        if self._turns is None:
-            self.attachment.stream.send(ask)
-        else:
-            self._turns.send(ask)
+        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes)
+        self.attachment.stream.send(ask, plan.behind_prompts)
 
     def wait(self, plan: Plan) -> bool:
         """Returns at once, because the device waits; answers to the messages tell nothing and are dropped."""
-        if self._turns is None:
-            self.attachment.stream.drop_replies()
+        self.attachment.stream.drop_replies()
         return self.speculating
 
     def hold(self, plan: Plan) -> None:

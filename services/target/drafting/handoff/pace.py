@@ -52,9 +52,9 @@ class PaceStream:
         self._reader = threading.Thread(target=self._read, name="pace-reader", daemon=True)
         self._reader.start()
 
-    def send(self, ask: Ask) -> None:
+    def send(self, ask: Ask, behind_prompts: bool = False) -> None:
         """Sends without waiting."""
-        self.put(ask_to_pb(ask))
+        self.put(ask_to_pb(ask, behind_prompts=behind_prompts))
 
     def receive(self, timeout_s: float) -> Answer | None:
         """The next answer; None when the stream has ended.

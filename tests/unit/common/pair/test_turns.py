@@ -35,15 +35,6 @@ def test_a_turn_there_and_back(target: TurnSocket[Ask, Answer], drafter: TurnSoc
     assert target.receive(1.0) == Answer(2**63, 7, 900)
 
 
-@pytest.mark.parametrize(("nodes", "behind"), [(True, False), (False, True), (True, True)])
-def test_a_request_says_what_it_wants(
-    target: TurnSocket[Ask, Answer], drafter: TurnSocket[Answer, Ask], nodes: bool, behind: bool
-) -> None:
-    wanted = ASK._replace(nodes=nodes, behind_prompts=behind)
-    target.send(wanted)
-    assert drafter.receive(None) == wanted
-
-
 def test_a_message_in_pieces_is_taken_whole_and_a_part_is_kept(
     pair: tuple[socket.socket, socket.socket], target: TurnSocket[Ask, Answer]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ import torch
 
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
-from services.common.pair.side_socket import fetch_descriptors
-from services.common.pair.turns import Ask, answering_end, asking_end
 from services.target.drafting.offer import CudaOffers, OfferConstants
 from tests.support.fakes_arena import SHAPE, SLOTS
 
@@ -37,27 +34,4 @@ def test_what_steps_follow_is_blank_in_every_offer(monkeypatch: pytest.MonkeyPat
             assert [int(arena.tensor(name).count_nonzero()) for name in attach.FOLLOWED] == [0] * len(attach.FOLLOWED)
             assert int(arena.tensor(attach.NONCE)[0]) == offer.nonce
     finally:
-        arena.close()
-
-
-def test_a_side_socket_beside_it_carries_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It brings no descriptor. A claim with another nonce gets no connection, and without a folder there is none."""
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    arena = GpuArena.create(attach.control_tensors(SHAPE))
-    unlike: Any = arena
-    offers = CudaOffers(unlike, TERMS, tmp_path / "side")
-    try:
-        with offers.offer(3) as offer:
-            with pytest.raises(PermissionError):
-                fetch_descriptors(offer.side_socket, 3, offer.nonce ^ 1, 0)
-            assert offers.take_connection() is None
-            fetched = fetch_descriptors(offer.side_socket, 3, offer.nonce, 0)
-            taken = offers.take_connection()
-            assert taken is not None
-            with fetched.connection, taken:
-                asking_end(taken).send(Ask(3, 1, 1, 8, 1))
-                assert answering_end(fetched.connection).receive(5.0) == Ask(3, 1, 1, 8, 1)
-        assert CudaOffers(unlike, TERMS).take_connection() is None
-    finally:
-        offers.close()
         arena.close()

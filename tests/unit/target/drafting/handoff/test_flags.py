@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from services.common.pair.flag_wait import FlagWait
-from services.common.pair.turns import Ask, answering_end, asking_end
 from services.target.core.plan import Plan
 from services.target.drafting.handoff import flags as module
 from services.target.drafting.handoff.flags import FlagDrafts
@@ -137,7 +135,7 @@ def test_a_lost_drafter_is_released_from_at_once(flags: FlagDrafts, attachment: 
 
 def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, attachment: FakeAttachment) -> None:
     told: list[bool] = []
-    attachment.stream = SimpleNamespace(send=lambda ask: told.append(ask.behind_prompts))
+    attachment.stream = SimpleNamespace(send=lambda ask, behind_prompts: told.append(behind_prompts))
     flags.ask(plan(7))
     flags.ask(replace(plan(8), behind_prompts=True))
     assert told == [False, True]
@@ -146,13 +144,3 @@ def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, atta
 def test_a_plain_round_waits_for_no_drafter(flags: FlagDrafts, stream: Stream) -> None:
     flags.watch(plan(7), launch(flags, stream, 7, speculative=False))
     assert stream.log == ["verify"]
-
-
-def test_a_connection_carries_what_the_stream_would(attachment: FakeAttachment, stream: Stream) -> None:
-    """The attachment has no stream that could be asked, and no answer is waited for."""
-    here, there = socket.socketpair()
-    with here, there:
-        drafts = FlagDrafts(attachment, stream, None, asking_end(here))
-        drafts.ask(replace(plan(7, bucket=2), behind_prompts=True))
-        assert answering_end(there).receive(1.0) == Ask(1, 7, 2, 4, 1, False, True)
-        assert drafts.wait(plan(7))
