@@ -8,7 +8,7 @@ from services.common.kernels.cap_logits import kernel as cap_logits
 from services.common.kernels.experts import program
 from services.common.kernels.head_gates import kernel as head_gates
 from services.common.kernels.sandwich import kernel as sandwich
-from services.common.kernels.span_attention import merge, placement
+from services.common.kernels.span_attention import merge
 from services.common.kernels.span_attention import program as attention
 from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.swiglu import kernel as swiglu
@@ -34,11 +34,6 @@ WINDOWED_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         program.combine_beside_kernel,
         {"COUNT": 128, "TOP_K": 8, "WIDTH_PAD": 4096, "OFFSET": 0.0, "PDL": True},
         _NORMS | {"ids_ptr": "*i32"},
-    ),
-    (
-        placement._move_kernel,
-        {"BLOCK_SIZE": 16, "TILE": 1024, "PDL": True},
-        {"places_ptr": "*i64", "table_out_ptr": "*i32", "slots_out_ptr": "*i64"},
     ),
     (head_gates._gate_kernel, {"SIZE": 128, "TILE": 1024, "WIDE": tl.float32, "PDL": True}, {"gates_ptr": "*bf16"}),
     (cap_logits._bound_kernel, {"CAP": 30.0, "TILE": 2048, "WIDE": tl.float32, "PDL": True}, {"logits_ptr": "*bf16"}),

@@ -27,7 +27,6 @@ from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.kernels.rope import Frequencies, RotationTable
 from services.common.kernels.sandwich import kernel as sandwich_kernel
 from services.common.kernels.sandwich import reference as sandwich_reference
-from services.common.kernels.span_attention import placed, placement, plan_span
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, near, randn
@@ -40,18 +39,6 @@ def finished(normed: Normed, dtype: torch.dtype) -> Tensor:
     """The rows of a norm that was begun."""
     assert normed.squares_T is not None
     return (normed.rows_TD * (normed.squares_T[:, None] * (2.0**-24 / normed.width) + EPS).rsqrt()).to(dtype)
-
-
-def test_a_span_is_found_where_its_blocks_have_moved() -> None:
-    """Of many blocks, in any order; the pad block stays."""
-    generator = torch.Generator().manual_seed(3)
-    places = torch.cat((torch.zeros(1, dtype=torch.int64), torch.randperm(3000, generator=generator)))
-    table = torch.randint(3001, (3, 700), generator=generator, dtype=torch.int32)
-    span = plan_span(table, torch.tensor([5, 11_100, 700]), 9, 16)
-    expected = placed(span, places)
-    found = placement.move_span(places.to(DEVICE), table.to(DEVICE), span.slots_T.to(DEVICE), 16)
-    assert torch.equal(found[0].cpu().long(), expected.block_table_BN)
-    assert torch.equal(found[1].cpu(), expected.slots_T)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,9 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
-
-_TILE, _MOVED = 256, 1024
+_TILE = 256
 
 
 def place_span(
@@ -26,42 +24,6 @@ def place_span(
         TILE=min(_TILE, triton.next_power_of_2(width)), num_warps=1,
     )  # fmt: skip
     return positions_BW, slots_T, reach_B
-
-
-def move_span(places_N: Tensor, block_table_BN: Tensor, slots_T: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
-    """Return the places of a table's blocks, int32, and the flat slots there of others, int64."""
-    assert block_table_BN.is_contiguous(), "tables must be contiguous"
-    assert slots_T.is_contiguous(), "slots must be contiguous"
-    table_BN, moved_T = torch.empty_like(block_table_BN, dtype=torch.int32), torch.empty_like(slots_T)
-    blocks, slots = block_table_BN.numel(), slots_T.numel()
-    tiles = triton.cdiv(blocks, _MOVED)
-    _move_kernel[(tiles + triton.cdiv(slots, _MOVED),)](
-        places_N, block_table_BN, slots_T, table_BN, moved_T, tiles, blocks, slots, BLOCK_SIZE=block_size, TILE=_MOVED,
-        PDL=PDL, num_warps=4, **LAUNCH,
-    )  # fmt: skip
-    return table_BN, moved_T
-
-
-@triton.jit
-def _move_kernel(
-    places_ptr, table_ptr, slots_ptr, table_out_ptr, slots_out_ptr, tiles, blocks, slots,
-    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Blocks of a table are taken by the first programs, slots by the others."""
-    allow_next(PDL)
-    await_previous(PDL)
-    program, lane = tl.program_id(0), tl.arange(0, TILE)
-    if program < tiles:
-        at = program * TILE + lane
-        block = tl.load(table_ptr + at, mask=at < blocks, other=0).to(tl.int64)
-        tl.store(
-            table_out_ptr + at, tl.load(places_ptr + block, mask=at < blocks, other=0).to(tl.int32), mask=at < blocks
-        )
-    else:
-        at = (program - tiles) * TILE + lane
-        slot = tl.load(slots_ptr + at, mask=at < slots, other=0).to(tl.int64)
-        place = tl.load(places_ptr + slot // BLOCK_SIZE, mask=at < slots, other=0).to(tl.int64)
-        tl.store(slots_out_ptr + at, place * BLOCK_SIZE + slot % BLOCK_SIZE, mask=at < slots)
 
 
 @triton.jit

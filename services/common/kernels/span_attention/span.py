@@ -168,11 +168,6 @@ def placed(span: Span, places_N: Tensor) -> Span:
     What is read on a CPU is not known any more: `seen_within` finds it.
     """
     size = span.block_size
-    if span.lengths_B.is_cuda:
-        from services.common.kernels.span_attention.placement import move_span
-
-        table_BN, slots_T = move_span(places_N, span.block_table_BN, span.slots_T, size)
-        return replace(span, block_table_BN=table_BN, slots_T=slots_T)
     slots_T = places_N.index_select(0, span.slots_T // size) * size + span.slots_T % size
     return replace(span, block_table_BN=places_N[span.block_table_BN.long()], slots_T=slots_T)
 
