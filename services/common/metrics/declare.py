@@ -5,23 +5,9 @@ from collections.abc import Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each that counts
-
-
-class Counter(prometheus_client.Counter):
-    """A counter of the client library without its exemplars: a request counts some ten times."""
-
-    def inc(self, amount: float = 1) -> None:  # type: ignore[override]
-        """Adds.
-
-        Raises:
-            ValueError: less than nothing.
-        """
-        if amount < 0:
-            raise ValueError("counters only grow")
-        self._value.inc(amount)
 
 
 class Histogram(prometheus_client.Histogram):
@@ -29,7 +15,8 @@ class Histogram(prometheus_client.Histogram):
 
     def observe(self, amount: float) -> None:  # type: ignore[override]
         """One observation."""
-        self.observe_each(amount, 1)
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
     def observe_each(self, amount: float, times: int) -> None:
         """`times` observations of the same amount."""

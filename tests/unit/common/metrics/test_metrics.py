@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import assert_type, get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from deploy.cluster.registry import State
 from services.common.metrics.catalogue import (
@@ -30,7 +30,7 @@ from services.common.metrics.catalogue import (
     TargetMetrics,
     every_metric,
 )
-from services.common.metrics.declare import ByLabel, Counter, Histogram
+from services.common.metrics.declare import ByLabel, Histogram
 from services.common.metrics.named import NamedRegistry
 from services.common.metrics.page import page, scraped_name
 from services.common.metrics.version import VERSION
