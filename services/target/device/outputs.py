@@ -100,7 +100,6 @@ class RoundOutput:
         """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
         self.verify_us, self._wait = launch_us, wait
 
-    @inferring
     def fetch(self) -> None:
         """Enqueues the copies of what `leave` noted, before the next step; a second call does nothing.
 

@@ -138,7 +138,8 @@ class Runner:
             self._drafts.publish(plan)
             # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
-        self._output.fetch()
+        if self.look_ahead:  # otherwise it has landed
+            self._output.fetch()
         if self.experts.mixtures:
             self.experts.round()
         self._next.prepare_us = (perf_counter() - start) * 1e6
