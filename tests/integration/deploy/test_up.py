@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -35,13 +36,23 @@ MOMENTS = [
 ]
 
 
+@contextmanager
+def heard(number: signal.Signals) -> Iterator[None]:
+    """Has processes that start within hear a signal, where whoever runs the tests has it ignored, as nohup does."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 class Up:
     """A running `make up` with a folder for temporary files of its own."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self._output = folder / "output"
-        with self._output.open("wb") as output:
+        with heard(signal.SIGHUP), self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "deploy.up", "--address", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
                 cwd=REPOSITORY,
