@@ -219,4 +219,7 @@ def _warmed_up(step: Callable[[], None], device: torch.device, calls: int) -> in
 
 
 def _signature(tensors: Sequence[Tensor]) -> Signature:
-    return [(t.shape, t.stride(), t.dtype, t.data_ptr()) for t in tensors]
+    signature: Signature = []
+    for t in tensors:
+        signature.append((t.shape, t.stride(), t.dtype, t.data_ptr()))
+    return signature

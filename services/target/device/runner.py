@@ -138,8 +138,7 @@ class Runner:
             self._drafts.publish(plan)
             # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
-        if self.look_ahead:  # otherwise it has landed
-            self._output.fetch()
+        self._output.fetch()
         if self.experts.mixtures:
             self.experts.round()
         self._next.prepare_us = (perf_counter() - start) * 1e6

@@ -289,9 +289,8 @@ class RoundResult:
         """Tokens, counts, accepted, drafted and ends of the numbers of `packed_N`."""
         bucket, width = self.tokens_BW.shape
         tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
-        firsts = range(bucket * width, bucket * (width + 4), bucket)
-        counts, accepted, drafted, ends = [flat[first : first + bucket] for first in firsts]
-        return tokens, counts, accepted, drafted, ends
+        first, second, third, fourth, end = range(bucket * width, bucket * (width + 5), bucket)
+        return tokens, flat[first:second], flat[second:third], flat[third:fourth], flat[fourth:end]
 
     def unpack_trees(self, flat: list[int]) -> tuple[list[list[int]], list[list[int]]]:
         """Paths and parents, by row, of the numbers of `packed_N` of a round of trees."""
