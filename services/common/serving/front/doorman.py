@@ -25,7 +25,12 @@ STRANGERS = 256
 """Connections of one address that have shown no key, open at once; where nobody needs one, half of all."""
 
 QUIET_S = 1.0
-"""A stranger's connection that was quiet for longer, and for longest, ends for a new one."""
+"""A stranger's connection with a call that was quiet for longer, and for longest, ends for a new one where all have
+calls. One without a call ends at any age: hundreds that do nothing must not refuse the next that asks.
+"""
+
+UNUSED, UNREAD, BUSY = range(3)
+"""What a connection claims of its place: it has no call; it waits to be read; it has a call. The least goes first."""
 
 DESCRIPTORS_A_CONNECTION = 8
 """A connection takes three, the client's and two of the way to gRPC; HTTP may take half of all."""
@@ -108,12 +113,12 @@ class Doorman:
         self._strange_calls.take(relay.address, AN_OFFENCE)
 
     def _evicted(self, strangers: Sequence[Relay]) -> bool:
-        quietest = min(strangers, key=lambda each: each.heard, default=None)
-        if quietest is None or self._clock() - quietest.heard < QUIET_S:
+        least = min(strangers, key=lambda each: (each.claim, each.heard), default=None)
+        if least is None or (least.claim == BUSY and self._clock() - least.heard < QUIET_S):
             return False
         self._dropped("room")
-        self.leave(quietest)
-        quietest.abort()
+        self.leave(least)
+        least.abort()
         return True
 
     def leave(self, relay: Relay) -> None:

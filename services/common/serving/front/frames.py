@@ -8,6 +8,7 @@ from typing import Any
 from hpack import Decoder, HPACKError
 
 from services.common.serving.channel import MAX_HEADER_BYTES
+from services.common.serving.front.open_calls import RST_STREAM, OpenCalls
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -42,6 +43,7 @@ class Frames:
         self._kept = b""
         self._begun = False
         self._left = 0
+        self.calls = OpenCalls()
         self.seen = 0
         self.wait_s = 0.0
 
@@ -94,6 +96,8 @@ class Frames:
             return self._headers(data, start)
         if kind == CONTINUATION or (kind != DATA and size > MOST_FRAME_BYTES):
             raise ProtocolError("a frame of headers without the first, or a large one")
+        if kind == RST_STREAM:
+            self.calls.ended(_stream(data, start))
         self.seen += 1
         self._left = size
         return HEAD
@@ -116,6 +120,7 @@ class Frames:
             position += HEAD + size
             if flags & END_HEADERS:
                 self.seen += number + 1
+                self.calls.opened(_stream(data, start))
                 self.wait_s = self._judge(self._expanded(b"".join(block)))
                 return position - start
         raise ProtocolError("headers come in too many frames")
@@ -139,6 +144,11 @@ class Frames:
 
 def _nobody(_: Headers) -> float:
     raise ProtocolError("the connection has ended")
+
+
+def _stream(data: bytes, start: int) -> int:
+    """The number of the stream of the frame that begins there."""
+    return int.from_bytes(data[start + 5 : start + HEAD], "big") & 0x7FFFFFFF
 
 
 def _fragment(payload: bytes, flags: int) -> bytes:

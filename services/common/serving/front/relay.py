@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from services.common.serving.front.allowance import Allowance
-from services.common.serving.front.doorman import Doorman
+from services.common.serving.front.doorman import BUSY, UNREAD, UNUSED, Doorman
 from services.common.serving.front.frames import Frames, Headers, ProtocolError
 
 OPENING_S = 10.0
@@ -54,7 +54,7 @@ class Relay(asyncio.BufferedProtocol):
         self._socket, self.address = client, address
         self._own, self.proven, self._unproven = own, not own, UNPROVEN_BYTES
         self._doorman, self._path, self._failed = doorman, path, failed
-        self.known, self.refusals = False, 0
+        self.known, self.refusals, self._begun = False, 0, False
         self._loop = asyncio.get_running_loop()
         self.heard = self._loop.time()
         self._frames = Frames(self._judge)
@@ -69,7 +69,8 @@ class Relay(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client is there, and TLS when there is any."""
-        self._client = cast(asyncio.Transport, transport)
+        self._client, self._begun = cast(asyncio.Transport, transport), True
+        self.heard = self._loop.time()
         self._limit = self._loop.call_later(OPENING_S, self.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -184,9 +185,15 @@ class Relay(asyncio.BufferedProtocol):
             self._limit.cancel()
         self._limit = None if seconds is None else self._loop.call_later(seconds, self.abort)
 
+    @property
+    def claim(self) -> int:
+        """How much it may stay where there is no room."""
+        return BUSY if self._frames.calls else UNUSED if self._begun else UNREAD
+
     def answer(self, data: bytes) -> None:
         """Passes on what gRPC said."""
         self.heard = self._loop.time()
+        self._frames.calls.answered(data)
         if self._client is not None:
             self._client.write(data)
 

@@ -20,7 +20,7 @@ class FakeRelay:
 
     def __init__(self, address: str = "a", heard: float = 0.0) -> None:
         self.address, self.heard, self.known, self.refusals, self.ended = address, heard, False, 0, False
-        self.proven = True
+        self.proven, self.claim = True, doorman.UNUSED
 
     def abort(self) -> None:
         self.ended = True
@@ -38,8 +38,10 @@ def made(keys: bool = True) -> tuple[Doorman, Clock]:
     return Doorman({"key": "tenant"}.get if keys else None, clock), clock
 
 
-def relay(address: str = "a", heard: float = 0.0) -> Any:
-    return cast(Any, FakeRelay(address, heard))
+def relay(address: str = "a", heard: float = 0.0, claim: int = doorman.UNUSED) -> Any:
+    made = FakeRelay(address, heard)
+    made.claim = claim
+    return cast(Any, made)
 
 
 def test_of_strangers_of_one_address_the_quietest_goes_for_a_new_one() -> None:
@@ -62,9 +64,24 @@ def test_a_small_listener_keeps_half_of_its_room_for_other_addresses() -> None:
 
 def test_nobody_goes_for_a_new_one_while_all_are_busy() -> None:
     found, clock = made()
-    assert all(found.enter(relay(heard=clock.now)) for _ in range(STRANGERS))
+    assert all(found.enter(relay(heard=clock.now, claim=doorman.BUSY)) for _ in range(STRANGERS))
     assert not found.enter(relay())
     assert found.enter(relay("b"))
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_connection_without_a_call_goes_at_any_age_and_none_that_has_one_goes_for_it(keys: bool) -> None:
+    found, clock = made(keys)
+    most = STRANGERS if keys else doorman.CONNECTIONS // 2
+    served = relay(heard=0.0, claim=doorman.BUSY)
+    unread = relay(heard=clock.now - 0.5, claim=doorman.UNREAD)
+    idle = [relay(heard=clock.now) for _ in range(most - 2)]
+    for each in (served, unread, *idle):
+        assert found.enter(each)
+    assert all(found.enter(relay(heard=clock.now)) for _ in range(500))
+    assert idle[0].ended
+    assert not served.ended
+    assert not unread.ended
 
 
 def test_whoever_has_shown_a_key_stays_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

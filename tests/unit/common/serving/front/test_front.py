@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.common.serving.front.doorman import REFUSALS
+from services.common.serving.front.doorman import REFUSALS, STRANGERS
 from services.common.serving.front.front import Front
 from services.common.serving.front.relay import UNPROVEN_BYTES
 from tests.faults.http2 import END_HEADERS, HEADERS, METHOD, START, frame, literal, opening
@@ -98,6 +98,17 @@ async def test_calls_without_a_key_pass_some_at_a_time_and_then_end_the_connecti
     writer.write(START + one * (REFUSALS + 1))
     async with asyncio.timeout(WAIT_S):
         assert await reader.read(-1) == START + one * REFUSALS
+
+
+async def test_hundreds_of_idle_connections_of_an_address_refuse_none_that_asks_behind_them(served: Served) -> None:
+    idle = [await served.connect() for _ in range(2 * STRANGERS)]
+    reader, writer = await served.connect()
+    sent = START + call(1, opening(METHOD, KEY))
+    writer.write(sent)
+    async with asyncio.timeout(WAIT_S):
+        assert await reader.readexactly(len(sent)) == sent
+    for _, each in (*idle, (reader, writer)):
+        each.close()
 
 
 class Scarce:
