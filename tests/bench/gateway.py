@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, target_pb2, target_pb2_grpc, types_pb2
 from services.common.serving.channel import connect
@@ -28,9 +28,9 @@ PROMPT = [7, 8, 9, 10]
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[tuple[int, str]]:
+def process(*arguments: str, stderr: TextIO | None = None) -> Iterator[tuple[int, str]]:
     """Runs a module; yields its pid and the gRPC address that its first line states."""
-    started = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         assert started.stdout is not None
         yield started.pid, json.loads(started.stdout.readline())["grpc"]

@@ -1,11 +1,13 @@
 """JSON logs, one object a line, with the ids of the present request and its trace; prompt text is never logged."""
 
+import asyncio
 import contextvars
 import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any, TextIO
@@ -15,6 +17,11 @@ trace_id: contextvars.ContextVar[str] = contextvars.ContextVar("trace_id", defau
 # Attributes that every record has; all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _ENCODED = json.JSONEncoder(default=str).encode
+Fields = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+"""Fields of a line, or what makes them as the line is written."""
+
+TOGETHER_S = 0.05
+"""Seconds that a line of a call may wait for others: made and written together, each takes half the time."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -31,21 +38,25 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        entry = self._entry(record.created, record.levelname.lower(), record.name, record.getMessage(), _given(record))
+        ids = request_id.get(), trace_id.get()
+        begun = record.created, record.levelname.lower(), record.name, record.getMessage()
+        entry = self._entry(*begun, _given(record), *ids)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return _ENCODED(entry)
 
-    def line(self, logger: str, message: str, data: Mapping[str, Any]) -> str:
-        """The line of a record of level info, made now, without the record."""
-        return _ENCODED(self._entry(time.time(), "info", logger, message, data))
+    def line(self, moment: float, logger: str, message: str, data: Mapping[str, Any], request: str, trace: str) -> str:
+        """The line of a record of level info, of that moment, without the record."""
+        return _ENCODED(self._entry(moment, "info", logger, message, data, request, trace))
 
-    def _entry(self, moment: float, level: str, logger: str, message: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _entry(
+        self, moment: float, level: str, logger: str, message: str, given: Mapping[str, Any], request: str, trace: str
+    ) -> dict[str, Any]:
         entry = begin(moment, level, self._service, self._pair)
         entry["logger"], entry["message"] = logger, message
-        if request := request_id.get():
+        if request:
             entry["request_id"] = request
-        if trace := trace_id.get():
+        if trace:
             entry["trace_id"] = trace
         for key, value in given.items():
             entry[f"extra.{key}" if key in entry else key] = value
@@ -74,34 +85,64 @@ def _given(record: logging.LogRecord) -> dict[str, Any]:
     return given | ({str(key): value for key, value in data.items()} if isinstance(data, dict) else {"data": data})
 
 
-def tell(logger: logging.Logger, message: str, data: dict[str, Any]) -> None:
+def tell(logger: logging.Logger, message: str, data: Fields) -> None:
     """What `logger.info(message, extra={"data": data})` does, for lines that each request has.
 
-    A record would take as long as its line; none is made where the handler of this module alone would have it.
+    A record would take as long as its line; none is made where the handler of this module alone would have it. On an
+    event loop the line may wait for others, `TOGETHER_S` at most; its time is that of the call of this function.
     """
     root = logging.getLogger()
     if len(root.handlers) == 1 and isinstance(root.handlers[0], _Lines) and not (logger.handlers or logger.filters):
         if logger.isEnabledFor(logging.INFO):
             root.handlers[0].tell(logger.name, message, data)
     else:
-        logger.info(message, extra={"data": data})
+        logger.info(message, extra={"data": data() if callable(data) else data})
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes records, and lines without a record."""
+    """Writes records, and lines without a record; those that wait stand before a record that comes after them."""
 
     def __init__(self, stream: TextIO, lines: JsonFormatter) -> None:
         super().__init__(stream)
         self.setFormatter(lines)
         self._of = lines
-        self._flushes = getattr(stream, "line_buffering", False)
+        self._waiting: deque[tuple[float, str, str, Fields, str, str]] = deque()
+        self._due: asyncio.AbstractEventLoop | None = None
 
-    def tell(self, logger: str, message: str, data: Mapping[str, Any]) -> None:
-        """Writes a line of level info; a stream that does not take it costs the line, as with records."""
+    def tell(self, logger: str, message: str, data: Fields) -> None:
+        """Takes a line of level info; where no event loop runs it is written at once."""
+        self._waiting.append((time.time(), logger, message, data, request_id.get(), trace_id.get()))
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            self.flush()
+        elif loop is not self._due:
+            self._due = loop
+            loop.call_later(TOGETHER_S, self.flush)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record, and before it what waits."""
+        if self._waiting:
+            self.flush()
+        super().emit(record)
+
+    def close(self) -> None:
+        """Writes what waits, and ends."""
+        self.flush()
+        super().close()
+
+    def flush(self) -> None:
+        """Writes what waits; a stream that does not take it costs those lines, as with records."""
+        self._due = None
         with suppress(Exception), self.lock or nullcontext():
-            self.stream.write(self._of.line(logger, message, data) + self.terminator)
-            if not self._flushes:
-                self.flush()
+            if self._waiting:
+                self.stream.write("".join(self._lines()))
+            super().flush()
+
+    def _lines(self) -> Iterator[str]:
+        while self._waiting:
+            moment, logger, message, data, *ids = self._waiting.popleft()
+            given = data() if callable(data) else data
+            yield self._of.line(moment, logger, message, given, *ids) + self.terminator
 
 
 def configure(service: str, level: str = "info", pair: str = "", stream: TextIO | None = None) -> None:

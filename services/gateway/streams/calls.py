@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -204,9 +205,9 @@ class Calls:
             return
         if not call.refused:
             if not call.routine:
-                logs.tell(logger, "request ended", fields(call))
+                logs.tell(logger, "request ended", partial(fields, call))
         elif random.random() < self._refused_lines:
-            logs.tell(logger, "request refused", fields(call))
+            logs.tell(logger, "request refused", partial(fields, call))
 
     def _count(self, call: Call) -> None:
         metrics, code = self._metrics.of(call.model), call.code.name

@@ -1,5 +1,6 @@
 """Logs are one JSON object a line and say which request is in hand."""
 
+import asyncio
 import io
 import json
 import logging
@@ -86,6 +87,7 @@ def test_grpc_writes_no_line_for_developers(level: str, ours: str, theirs: str) 
     assert next(line["level"] for line in found if line["message"] == "theirs") == theirs
 
 
+WRITTEN_S = 10.0
 DATA = {"tenant": "a\n\u00e9", "tokens": 3, "time": "a name that is taken", "odd": {1}}
 
 
@@ -133,3 +135,44 @@ def test_a_stream_that_takes_no_line_ends_no_request() -> None:
     logs.configure("gateway", stream=stream)
     stream.close()
     logs.tell(logging.getLogger("x.y"), "request ended", DATA)
+
+
+@pytest.mark.usefixtures("kept_loggers")
+async def test_lines_of_requests_wait_for_one_another_and_keep_their_own_ids() -> None:
+    stream, logger = io.StringIO(), logging.getLogger("x.y")
+    logs.configure("gateway", stream=stream)
+    for name in ("r-1", "r-2"):
+        token = request_id.set(name)
+        logs.tell(logger, "request ended", {"tokens": 3})
+        request_id.reset(token)
+    assert not stream.getvalue()
+    async with asyncio.timeout(WRITTEN_S):
+        while not stream.getvalue():
+            await asyncio.sleep(0.005)
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["request_id"], line["tokens"]) for line in found] == [("r-1", 3), ("r-2", 3)]
+
+
+@pytest.mark.usefixtures("kept_loggers")
+async def test_lines_that_wait_stand_before_what_is_logged_after_them() -> None:
+    stream, logger = io.StringIO(), logging.getLogger("x.y")
+    logs.configure("gateway", stream=stream)
+    logs.tell(logger, "first", {})
+    logger.warning("second")
+    logs.tell(logger, "third", {})
+    logging.getLogger().handlers[0].close()  # as an end of the process does
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["first", "second", "third"]
+
+
+@pytest.mark.usefixtures("kept_loggers")
+def test_lines_reach_the_stream_when_their_loop_has_ended_before_they_were_due() -> None:
+    stream = io.StringIO()
+    logs.configure("gateway", stream=stream)
+
+    async def tell(message: str) -> None:
+        logs.tell(logging.getLogger("x.y"), message, {})
+
+    asyncio.run(tell("first"))
+    asyncio.run(tell("second"))
+    logging.getLogger().handlers[0].flush()
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["first", "second"]
