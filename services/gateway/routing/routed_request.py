@@ -9,7 +9,10 @@ from services.gateway.tenancy.admission import Tenant
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A validated request with its seed fixed; `deadline` is in seconds of the event loop's clock."""
+    """A validated request with its seed fixed; `deadline` is in seconds of the event loop's clock.
+
+    `opening` names what all turns of its chat begin with; it is empty for what is no chat.
+    """
 
     request_id: str
     model: str
@@ -26,6 +29,7 @@ class RoutedRequest:
     traceparent: str
     rule: Rule | None = None
     prompt_logprobs: int | None = None
+    opening: bytes = b""
 
 
 def needs(job: RoutedRequest) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.gateway.routing.crowd import HASHES, Candidate, Crowd, Fleet, hash_of
+from services.gateway.routing.openings import Openings
 
 PREFIX_BLOCK = 64
 """Tokens per step of the prefix memory."""
@@ -17,6 +18,10 @@ PREFIX_STEPS = 32
 
 MEASURED = 8
 """Targets whose mean load a target that knows a prompt is compared with: one or two say little of the fleet."""
+
+
+GOLDEN = 0.6180339887498949
+"""The golden ratio's part behind the point: its multiples lie evenly in [0, 1) however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,8 @@ class Router:
     """Power of two choices over the score, bent towards the target that holds the prompt's beginning.
 
     What this gateway remembers comes first. What it does not, such as a chat whose last turn went through another
-    gateway or through this one before a restart, it looks for where every gateway would have placed it.
+    gateway or through this one before a restart, it looks for where every gateway would have placed it. Blocks that
+    many prompts begin with, a system prompt's, lie on every target soon and say nothing of where one belongs.
     """
 
     def __init__(self, settings: RouterSettings, generator: random.Random) -> None:
@@ -96,6 +102,8 @@ class Router:
         self._settings = settings
         self._generator = generator
         self._memory = PrefixMemory(settings.affinity_entries)
+        self._openings = Openings()
+        self._turn = generator.random()
 
     @property
     def own(self) -> str:
@@ -109,6 +117,7 @@ class Router:
         key: str = "",
         avoid: Collection[str] = (),
         numerics: str = "",
+        opening: bytes = b"",
     ) -> Candidate | None:
         """Picks a target, or None when there is no candidate.
 
@@ -119,18 +128,28 @@ class Router:
             avoid: pairs that just failed this request; taken only when nothing else is left.
             numerics: how the output so far was computed: of the pairs that are not to be avoided, those that compute
                 so are taken where there are any; empty without output.
+            opening: what all turns of the request's chat have in common and no other chat has, salted as the digests
+                are; empty where it is not known.
         """
         fleet = candidates if isinstance(candidates, Fleet) else Fleet(candidates, self._settings.own)
         if avoid or numerics:
             fleet = self._fit(fleet, avoid, numerics)
-        usable = fleet.all
+        usable, way = fleet.all, self._way(digests, opening)
         if not numerics and self._settings.revisions:
-            usable = self._of_one_revision(fleet, key, digests)
+            usable = self._of_one_revision(fleet, key.encode() or b"".join(way[:1]))
         if not usable:
             return None
-        chosen = usable.homes(key.encode(), 1)[0] if key else self._by_load(self._near(fleet, usable), digests)
-        self._memory.note(digests, chosen.pair_id)
+        chosen = usable.homes(key.encode(), 1)[0] if key else self._by_load(self._near(fleet, usable), way)
+        self._memory.note(way, chosen.pair_id)
         return chosen
+
+    def _way(self, digests: Sequence[bytes], opening: bytes) -> Sequence[bytes]:
+        """Names of a prompt's own beginnings: that of its home, then the others, the longest last."""
+        own = digests[self._openings.shared(digests) :]
+        if not opening:
+            return own
+        shared = self._openings.shared((opening, *own))
+        return own[shared - 1 :] if shared else (opening, *own, opening)
 
     @staticmethod
     def _fit(fleet: Fleet, avoid: Collection[str], numerics: str) -> Fleet:
@@ -146,30 +165,33 @@ class Router:
             return fleet.near or usable
         return Crowd(one for one in fleet.near.members if usable.find(one.pair_id)) or usable
 
-    def _by_load(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Candidate:
-        some = self._generator.sample(usable.members, min(MEASURED if digests else 2, len(usable)))
+    def _by_load(self, usable: Crowd[Candidate], way: Sequence[bytes]) -> Candidate:
+        some = self._generator.sample(usable.members, min(MEASURED if way else 2, len(usable)))
         best = min(some[:2], key=self._score)
-        if not digests:
+        if not way:
             return best
         bound = sum(map(self._score, some)) / len(some) + self._settings.affinity_slack
-        return next((one for one in self._friends(usable, digests) if self._score(one) <= bound), best)
+        return next((one for one in self._friends(usable, way) if self._score(one) <= bound), best)
 
-    def _friends(self, usable: Crowd[Candidate], digests: Sequence[bytes]) -> Iterator[Candidate]:
+    def _friends(self, usable: Crowd[Candidate], way: Sequence[bytes]) -> Iterator[Candidate]:
         """Targets that may hold the prompt's beginning, the likeliest first."""
-        known = self._memory.find(digests)
+        known = self._memory.find(way)
         remembered = None if known is None else usable.find(known[0])
         if remembered is not None:
             yield remembered
-        yield from usable.homes(digests[0])
+        yield from usable.homes(way[0])
 
-    def _of_one_revision(self, fleet: Fleet, key: str, digests: Sequence[bytes]) -> Crowd[Candidate]:
-        """Those of the revision that the request belongs to, by weight; a chat and a key keep theirs."""
+    def _of_one_revision(self, fleet: Fleet, named: bytes) -> Crowd[Candidate]:
+        """Those of the revision that the request belongs to, by weight; a chat and a key keep theirs.
+
+        Requests without a name take turns in steps of the golden ratio, so that few of them have the weights' shares.
+        """
         weights = {revision: self._weight_of(revision) for revision in fleet.revisions}
         present = {revision: weight for revision, weight in weights.items() if weight > 0}
         if not present:
             return fleet.all
-        named = key.encode() or (digests[0] if digests else b"")
-        point = hash_of(named.hex()) / HASHES if named else self._generator.random()
+        self._turn = (self._turn + GOLDEN) % 1.0
+        point = hash_of(named.hex()) / HASHES if named else self._turn
         left = point * sum(present.values())
         for revision in sorted(present):
             left -= present[revision]

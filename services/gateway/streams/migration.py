@@ -166,7 +166,7 @@ class MigratingRequest:
             avoid = {self.pair_id} if self.pair_id else ()
             # A little longer than the deadline: past it the stream reports the deadline itself, not a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
-            link = await self._pool.place(job.model, self._digests, key, avoid, self._origin, wait_s)
+            link = await self._pool.place(job.model, (self._digests, job.opening), key, avoid, self._origin, wait_s)
             if job.key and not self._committed:
                 await self._pool.ask_others(link, job)
             outbox = Outbox(self._settings.outbox_tokens, self._overflow)

@@ -19,6 +19,7 @@ from services.gateway.intake.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Q
 from services.gateway.parsing.reasoning import opened
 from services.gateway.prompts.text import TextStream, ThoughtCount
 from services.gateway.prompts.tokenizer import PROMPT_END, Tokenizer
+from services.gateway.routing.openings import opening_of
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import current_call
@@ -82,16 +83,15 @@ class RequestFactory:
         model, language = await self.model(query.model), self.catalogue.find(query.model)
         silent = query.stopping.max_tokens == 0
         stopping = replace(query.stopping, max_tokens=1) if silent else query.stopping
-        vocabulary = model.vocab_size
         check_options(
-            query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
+            query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, model.vocab_size
         )
         check_priority(query.priority, tenant.priority)
         stopping = _by_id(stopping, language)
         ids = await self.tokens(query.prompt, model, tenant)
         check_prompt_logprobs(query.prompt_logprobs, len(ids))
         ticket.settle(len(ids))
-        rule = await self._rules.rule(query, ids, vocabulary, tenant, language.tokenizer)
+        rule = await self._rules.rule(query, ids, model.vocab_size, tenant, language.tokenizer)
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
         job = RoutedRequest(
             request_id=request_id,
@@ -109,6 +109,7 @@ class RequestFactory:
             traceparent=traceparent,
             rule=rule,
             prompt_logprobs=query.prompt_logprobs,
+            opening=_opening(query.prompt, tenant, model.name),
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics.of(model.name), on_overflow)
         text = _text(query, stopping, language.tokenizer)
@@ -184,6 +185,10 @@ class RequestFactory:
         self._chats.close()
         self._rules.close()
         self.catalogue.close()
+
+
+def _opening(prompt: Prompt, tenant: Tenant, model: str) -> bytes:
+    return opening_of(prompt.messages, tenant.salt + model.encode()) if isinstance(prompt, ChatPrompt) else b""
 
 
 def _by_id(stopping: StopParams, language: Language) -> StopParams:

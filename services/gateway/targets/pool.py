@@ -84,7 +84,7 @@ class Pool:
     async def place(
         self,
         model: str,
-        digests: Sequence[bytes],
+        begins: tuple[Sequence[bytes], bytes],
         key: str,
         avoid: Collection[str],
         origin: Arithmetic | None,
@@ -94,7 +94,7 @@ class Pool:
 
         Args:
             model: name of the model that the target must serve.
-            digests: prefix digests of the prompt.
+            begins: prefix digests of the prompt, and what names its chat.
             key: what requests that must meet share; empty when they need not.
             avoid: pairs to take only when nothing else is left.
             origin: take only targets of its checkpoint, of its numerics where there are any; None takes all.
@@ -105,11 +105,12 @@ class Pool:
         """
         until = time.monotonic() + wait_s
         numerics = origin.numerics if origin else ""
+        digests, opening = begins
         while True:
             fleet = self._roster.fleet(model)
             if origin is not None:
                 fleet = fleet.only(fleet.of_revision(origin.revision))
-            chosen = self._router.choose(fleet, digests, key, avoid, numerics)
+            chosen = self._router.choose(fleet, digests, key, avoid, numerics, opening)
             if chosen is None:
                 until = min(until, self._patience(model, origin, until))
                 await self._change(until, _lack(model, origin))

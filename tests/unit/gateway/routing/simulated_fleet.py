@@ -12,6 +12,18 @@ TURNS, SLOTS, THINK_S = 5, 8, 5.0
 
 
 @dataclass(frozen=True)
+class Kind:
+    """Blocks that all chats begin with, blocks of a chat's own in its first turn, and whether gateways see chats."""
+
+    system: int = 0
+    own: int = 2
+    named: bool = False
+
+
+OWN = Kind()
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How often a turn met the pair of the turn before, and the fullest pair's share of all turns over the mean."""
 
@@ -19,7 +31,9 @@ class Outcome:
     spread: float
 
 
-def simulate(gateways: int, pairs: int, chats: int, use: float, seed: int, restarts: bool = False) -> Outcome:
+def simulate(
+    gateways: int, pairs: int, chats: int, use: float, seed: int, restarts: bool = False, kind: Kind = OWN
+) -> Outcome:
     """Requests take a second on average, `use` is the share of slots that are taken.
 
     Args:
@@ -39,14 +53,15 @@ def simulate(gateways: int, pairs: int, chats: int, use: float, seed: int, resta
     by_id = {one.pair_id: one for one in fleet}
     met = later = 0
     while events:
-        now, kind, number, turn = heapq.heappop(events)
-        if not kind:
+        now, begins, number, turn = heapq.heappop(events)
+        if not begins:
             fleet[number].running -= 1
             continue
         if restarts and begun and now > begun / 2:
             routers, restarts = [Router(RouterSettings(), random.Random(seed)) for _ in routers], False
-        digests = prefix_digests([number] * PREFIX_BLOCK * (2 + 2 * turn), b"")
-        chosen = dice.choice(routers).choose(known, digests)
+        asked = [chats] * PREFIX_BLOCK * kind.system + [number] * PREFIX_BLOCK * (kind.own + 2 * turn)
+        opening = number.to_bytes(8, "little") if kind.named else b""
+        chosen = dice.choice(routers).choose(known, prefix_digests(asked, b""), opening=opening)
         assert chosen is not None
         by_id[chosen.pair_id].running += 1
         total[chosen.pair_id] += 1

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from services.gateway.routing.crowd import HOMES, Candidate, Crowd
 from services.gateway.routing.router import (
@@ -157,6 +158,26 @@ def test_revisions_share_new_chats_by_weight_and_chats_keep_theirs() -> None:
         shares[revisions.pop()] += 1
     assert abs(shares["new2"] / 2000 - 0.1) < 0.03
     assert set(shares) == {"old1", "new2"}
+
+
+def canaries(asked: Iterable[tuple[Sequence[bytes], bytes]]) -> float:
+    """The share of a canary of a tenth."""
+    candidates = [Candidate(f"p{index}", revision="old1" if index % 2 else "new2") for index in range(10)]
+    one = Router(RouterSettings(revisions={"new": 10.0, "old": 90.0}), random.Random(5))
+    found = [one.choose(candidates, digests, opening=opening) for digests, opening in asked]
+    return sum(chosen is not None and chosen.revision == "new2" for chosen in found) / len(found)
+
+
+def test_a_canary_has_its_share_of_chats_that_all_begin_with_one_system_prompt() -> None:
+    system = [9] * PREFIX_BLOCK * 3
+    tokens = [prefix_digests([*system, *[chat] * PREFIX_BLOCK], b"") for chat in range(1000)]
+    assert abs(canaries((each, b"") for each in tokens) - 0.1) < 0.03
+    short = prefix_digests(system, b"")
+    assert abs(canaries((short, chat.to_bytes(8, "little")) for chat in range(1000)) - 0.1) < 0.03
+
+
+def test_a_canary_has_its_share_of_few_requests_that_are_no_chat() -> None:
+    assert abs(canaries(((), b"") for _ in range(64)) - 0.1) < 0.03
 
 
 def test_short_prompts_are_spread_over_revisions_too_and_a_lone_revision_takes_all() -> None:

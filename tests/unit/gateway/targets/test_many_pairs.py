@@ -84,7 +84,7 @@ async def test_a_request_looks_at_a_few_candidates_of_a_thousand(monkeypatch: py
     for number in range(50):
         digests = prefix_digests([number] * PREFIX_BLOCK, b"")
         for key in ("", f"key{number}"):
-            await pool.place("m", digests, key, (), None, 1.0)
+            await pool.place("m", (digests, b""), key, (), None, 1.0)
     assert touched.total() <= 50 * (MEASURED + 2 + 1 + HOMES)
     assert sum(link.asked for link in links) == 100, "the one that was chosen, each time"
 
