@@ -13,6 +13,7 @@ from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.ahead import briefly, compile_steps
 from services.common.kernels.mailbox import write_mailbox
 from services.common.pair.attach import AttachOffer
+from services.common.pair.turns import BEHIND_PROMPTS, NODES
 from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
 from services.common.serving.progress import STEPS, Progress
@@ -165,16 +166,13 @@ class Attachment:
         """The drafts that the answer carries; none where the target reads the mailbox."""
         return self._handoff.drafts(rows, width)
 
-    def draft(
-        self, generation: int, number: int, bucket: int, width: int, rows: int, nodes: bool = False,
-        behind_prompts: bool = False,
-    ) -> None:  # fmt: skip
-        """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
+    def draft(self, generation: int, number: int, bucket: int, width: int, rows: int, bits: int = 0) -> None:
+        """Fills the mailbox for round `number`; the first `rows` of the bucket are real. `bits` are those of an Ask.
 
         Raises:
             PacelineError: the generation is not this attachment's, or no step has the shape of the round.
         """
-        pacer = self._check(generation)
+        pacer, nodes = self._check(generation), bits & NODES != 0
         if bucket not in self.offer.buckets:
             raise invalid_field("bucket", f"{bucket} was not agreed on")
         if width not in (self.offer.trees if nodes else self.offer.widths):
@@ -182,7 +180,7 @@ class Attachment:
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
         try:
-            pacer.draft(number, bucket, width, nodes, behind_prompts)
+            pacer.draft(number, bucket, width, nodes, bits & BEHIND_PROMPTS != 0)
         except RuntimeError:
             end_if_lost(self._device)
             raise

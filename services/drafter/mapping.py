@@ -1,5 +1,6 @@
 """Maps the arena that a target offers; where no memory is shared, one of the drafter's own stands in its place."""
 
+import contextlib
 import socket
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ import torch
 from services.common.pair import attach
 from services.common.pair.arena import Arena, Layout, MemfdArena
 from services.common.pair.attach import AttachOffer, ControlShape
+from services.common.pair.handoff import HandoffMode
 from services.common.pair.side_socket import fetch_descriptors
 from services.drafter.errors import refused
 
@@ -16,7 +18,7 @@ from services.drafter.errors import refused
 class Mapped:
     """The arena, the pid of the process that shares it (0 when it is not visible), and the connection it came by.
 
-    There is none where the arena is on a GPU or the drafter's own.
+    There is none where the arena is the drafter's own, or is on a GPU and the side socket out of reach.
     """
 
     arena: Arena
@@ -42,7 +44,7 @@ def map_arena(offer: AttachOffer, device: torch.device) -> Mapped:
         if offer.layout is None:
             return Mapped(_own_arena(offer, device), 0)
         if device.type == "cuda":
-            return Mapped(_map_cuda(offer, offer.layout), offer.target_pid)
+            return Mapped(_map_cuda(offer, offer.layout), offer.target_pid, _connected(offer))
         return _map_memfd(offer, offer.layout)
     except (OSError, ValueError, RuntimeError) as error:
         raise refused("the arena cannot be mapped: its handle or its layout is not as offered") from error
@@ -80,6 +82,15 @@ def _map_memfd(offer: AttachOffer, layout: Layout) -> Mapped:
         fetched.close()
         raise
     return Mapped(arena, fetched.peer_pid, fetched.connection)
+
+
+def _connected(offer: AttachOffer) -> socket.socket | None:
+    """The side socket's connection for turns; none where containers share a GPU and no folder."""
+    if not offer.side_socket or offer.handoff is not HandoffMode.FLAGS:
+        return None
+    with contextlib.suppress(OSError):
+        return fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, 0).connection
+    return None
 
 
 def _map_cuda(offer: AttachOffer, layout: Layout) -> Arena:

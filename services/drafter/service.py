@@ -9,7 +9,7 @@ import grpc
 from services.common.metrics.catalogue import DrafterMetrics
 from services.common.pair.attach import PROTOCOL_VERSION
 from services.common.pair.attach_convert import info_to_pb, offer_from_pb
-from services.common.pair.turns import Answer
+from services.common.pair.turns import BEHIND_PROMPTS, NODES, Answer
 from services.common.pair.wire_convert import answer_to_pb, texts_from_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc
@@ -105,8 +105,8 @@ def paced(attachment: Attachment, request: pb.PaceRequest) -> pb.PaceResponse | 
     if request.texts and not request.width:
         return None
     started = time.perf_counter_ns()
-    shape = request.bucket, request.width, request.rows, request.nodes
-    attachment.draft(request.generation, request.round, *shape, request.behind_prompts)
+    bits = NODES * request.nodes | BEHIND_PROMPTS * request.behind_prompts
+    attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows, bits)
     drafts = attachment.drafts(request.rows, request.width)
     micros = (time.perf_counter_ns() - started) // 1000
     return answer_to_pb(Answer(request.generation, request.round, micros), drafts)

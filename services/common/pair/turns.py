@@ -12,16 +12,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+NODES, BEHIND_PROMPTS = 1, 2
+"""Bits of a request: for trees; and behind a round of prompts."""
+
 
 class Ask(NamedTuple):
-    """The target wants one round of drafts; the fields are those of PaceRequest."""
+    """The target wants one round of drafts; the fields are those of PaceRequest, its flags `NODES` and the like."""
 
     generation: int
     round: int
     bucket: int
     width: int
     rows: int
-    nodes: bool = False
+    bits: int = 0
 
 
 class Answer(NamedTuple):
@@ -34,7 +37,7 @@ class Answer(NamedTuple):
 
 Sent = TypeVar("Sent", bound=tuple[int, ...])
 Received = TypeVar("Received", bound=tuple[int, ...])
-_ASK = struct.Struct("<QQIII?")
+_ASK = struct.Struct("<QQIIIB")
 _ANSWER = struct.Struct("<QQI")
 
 
@@ -54,10 +57,14 @@ class TurnSocket(Generic[Sent, Received]):
         self._rest = b""
         self._using = threading.Lock()
 
-    def send(self, message: Sent) -> None:
-        """Sends a message; `receive` finds out a peer that is gone or does not read."""
-        with self._using, contextlib.suppress(OSError):
-            self._connection.send(self._sent.pack(*message))
+    def send(self, message: Sent) -> bool:
+        """Sends a message; False to a peer that is gone, or does not read. `receive` finds these out, too."""
+        try:
+            with self._using:
+                self._connection.send(self._sent.pack(*message))
+        except OSError:
+            return False
+        return True
 
     def receive(self, timeout_s: float | None) -> Received | None:
         """The next message; None when the connection has ended. A timeout of None waits for good.

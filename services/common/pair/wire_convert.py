@@ -2,16 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 
-from services.common.pair.turns import Answer, Ask
+from services.common.pair.turns import BEHIND_PROMPTS, NODES, Answer, Ask
 from services.common.pair.wire import Draft, Text
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 
-def ask_to_pb(
-    ask: Ask, texts: Iterable[Text] = (), slots: Sequence[int] = (), behind_prompts: bool = False
-) -> pb.PaceRequest:
+def ask_to_pb(ask: Ask, texts: Iterable[Text] = (), slots: Sequence[int] = ()) -> pb.PaceRequest:
     """The request for a round; texts, and the slots of its rows, go along where no memory is shared."""
-    return pb.PaceRequest(**ask._asdict(), texts=_texts(texts), slots=slots, behind_prompts=behind_prompts)
+    return pb.PaceRequest(
+        generation=ask.generation,
+        round=ask.round,
+        bucket=ask.bucket,
+        width=ask.width,
+        rows=ask.rows,
+        nodes=ask.bits & NODES != 0,
+        behind_prompts=ask.bits & BEHIND_PROMPTS != 0,
+        texts=_texts(texts),
+        slots=slots,
+    )
 
 
 def texts_to_pb(generation: int, texts: Iterable[Text]) -> pb.PaceRequest:

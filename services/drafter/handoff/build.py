@@ -22,6 +22,6 @@ def build_handoff(offer: AttachOffer, mapped: Mapped, shared: ArenaView) -> Hand
             assert mapped.connection is not None, "offers of turns over no connection are refused"
             return SocketHandoff(mapped.connection)
         case HandoffMode.FLAGS:
-            return FlagHandoff(mapped.arena.tensor(attach.FLAGS), offer.generation)
+            return FlagHandoff(mapped.arena.tensor(attach.FLAGS), offer.generation, mapped.connection)
         case HandoffMode.WIRE:
             return WireHandoff(shared) if offer.layout is not None else TextHandoff(shared)

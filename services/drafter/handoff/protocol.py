@@ -8,7 +8,7 @@ from torch import Tensor
 from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
 
-Fill = Callable[[int, int, int, int, int, bool], None]
+Fill = Callable[[int, int, int, int, int, int], None]
 """The call that drafts a round; takes the fields of an Ask."""
 
 

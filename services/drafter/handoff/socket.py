@@ -16,26 +16,19 @@ from services.drafter.handoff.protocol import Fill, SharedMemory
 logger = logging.getLogger(__name__)
 
 
-class SocketHandoff(SharedMemory):
-    """For an arena in host memory. A round without a captured step ends the connection."""
+class Turns:
+    """Takes requests on a thread, and answers them where the target waits for that. A bad one ends the connection."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, answers: bool = True) -> None:
         """Owns the connection."""
-        self._turns = answering_end(connection)
+        self._turns, self._answers = answering_end(connection), answers
         self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
 
-    def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """Does nothing: the message came after the inputs."""
-
-    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
-        """Does nothing: the inputs are written."""
-
-    def end(self, number: int) -> None:
-        """Does nothing: a mailbox in host memory is filled when the draft returns."""
-
-    def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
-        """Starts the thread, on that core."""
-        self._fill, self._observe, self._core = fill, observe, core
+    def serve(
+        self, fill: Fill, observe: Callable[[float], object], core: int, begin: Callable[[], object] = tuple
+    ) -> None:
+        """Starts the thread, on that core; it calls `begin` first."""
+        self._fill, self._observe, self._core, self._begin = fill, observe, core, begin
         self._thread.start()
 
     def close(self) -> None:
@@ -47,6 +40,7 @@ class SocketHandoff(SharedMemory):
     def _run(self) -> None:
         stay_on_core(self._core)
         try:
+            self._begin()
             while (ask := self._turns.receive(None)) is not None:
                 self._answer(ask)
         except PacelineError as error:
@@ -60,5 +54,31 @@ class SocketHandoff(SharedMemory):
         started = time.perf_counter_ns()
         self._fill(*ask)
         micros = (time.perf_counter_ns() - started) // 1000
-        self._turns.send(Answer(ask.generation, ask.round, micros))
+        if self._answers:
+            self._turns.send(Answer(ask.generation, ask.round, micros))
         self._observe(micros / 1e6)
+
+
+class SocketHandoff(SharedMemory):
+    """For an arena in host memory. A round without a captured step ends the connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Owns the connection."""
+        self._turns = Turns(connection)
+
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """Does nothing: the message came after the inputs."""
+
+    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
+        """Does nothing: the inputs are written."""
+
+    def end(self, number: int) -> None:
+        """Does nothing: a mailbox in host memory is filled when the draft returns."""
+
+    def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
+        """Starts the thread, on that core."""
+        self._turns.serve(fill, observe, core)
+
+    def close(self) -> None:
+        """Ends the connection and waits for a draft that is being made."""
+        self._turns.close()

@@ -51,9 +51,9 @@ class Step(Protocol):
 class RoundOutput:
     """The results of a round: first tokens and the rows of its verify. Times are in microseconds."""
 
-    def __init__(self, device: torch.device, most_logprobs: int) -> None:
-        """`most_logprobs` caps the alternatives per position."""
-        self._device, self._most = device, most_logprobs
+    def __init__(self, device: torch.device, most_logprobs: int, mark: torch.cuda.Event | None = None) -> None:
+        """`most_logprobs` caps the alternatives per position; `mark` is for a GPU, and may have been an old round's."""
+        self._device, self._most, self._mark = device, most_logprobs, mark
         self._copies: list[_Copies] = []
         self._left: tuple[Rows, Step] | None = None
         self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
@@ -111,8 +111,8 @@ class RoundOutput:
         if self._left is not None:
             rows, step = self._left
             self.copy(rows, step.result, step.logits_BWV)
-        if self._device.type == "cuda":
-            self.done = torch.cuda.Event()
+        if self._mark is not None:
+            self.done = self._mark
             self.done.record()
 
     def land(self) -> tuple[Outcome, ...]:

@@ -7,6 +7,7 @@ in this order. The outputs that launch returns are landed in the order of the la
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import cycle
 from time import perf_counter
 
 import torch
@@ -35,6 +36,9 @@ from services.target.device.state import DeviceState, Rows
 from services.target.device.steps import Steps, kind_of, mode_of, shape_of
 from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
+
+_MARKS = 8
+"""More than there are rounds that were launched and not read: a mark is that of a round once more when it is over."""
 
 
 class Runner:
@@ -65,6 +69,8 @@ class Runner:
         self._drafts: Drafts = NoDrafts()
         self._overlapped = self._mixed = -1
         self._rows: Rows = ()
+        gpu = model.device.type == "cuda"
+        self._marks = cycle([torch.cuda.Event() for _ in range(_MARKS)] if gpu else [None])
         self._output = self._next = self._new_output()
 
     @property
@@ -278,7 +284,7 @@ class Runner:
         self._next.copy(seated, step.result, step.logits_BWV)
 
     def _new_output(self) -> RoundOutput:
-        return RoundOutput(self._device, self._settings.max_logprobs)
+        return RoundOutput(self._device, self._settings.max_logprobs, next(self._marks))
 
     def _fill_noise(self, rows: Rows, width: int) -> None:
         sampled = [row for row in rows if row[1].sampled]

@@ -104,18 +104,25 @@ class MemfdOffers:
 
 
 class CudaOffers:
-    """Offers of an arena on a GPU, by its IPC handle; this tells nothing of who opens it."""
+    """Offers of an arena on a GPU, by its IPC handle; this tells nothing of who opens it.
+
+    A side socket beside it carries turns alone. A drafter that does not reach it is asked by Pace.
+    """
 
     claimed_by = 0
 
-    def __init__(self, arena: CudaArena, terms: OfferConstants) -> None:
-        """Needs nothing but the arena."""
+    def __init__(self, arena: CudaArena, terms: OfferConstants, folder: Path | None = None) -> None:
+        """Listens in a folder, where there is one and a socket can be made."""
         self._arena = arena
         self._terms = terms
+        self._listener: DescriptorListener | None = None
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                self._listener = DescriptorListener(folder)
 
     def take_connection(self) -> socket.socket | None:
-        """There is none."""
-        return None
+        """The connection that the drafter keeps from the present offer, for turns; the caller's from now on."""
+        return None if self._listener is None else self._listener.take_connection()
 
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:
@@ -131,10 +138,20 @@ class CudaOffers:
         self._arena.tensor(NONCE)[0] = nonce
         torch.cuda.synchronize()
         plain = _offer(generation, nonce, self._arena, self._terms)
-        yield replace(plain, cuda_handle=self._arena.handle, gpu_uuid=self._arena.gpu_uuid)
+        plain = replace(plain, cuda_handle=self._arena.handle, gpu_uuid=self._arena.gpu_uuid)
+        if self._listener is None:
+            yield plain
+            return
+        self._listener.offer(generation, nonce, ())
+        try:
+            yield replace(plain, side_socket=self._listener.path)
+        finally:
+            self._listener.withdraw()
 
     def close(self) -> None:
-        """Does nothing."""
+        """Stops listening and removes the socket."""
+        if self._listener is not None:
+            self._listener.close()
 
 
 class BareOffers:
@@ -161,12 +178,15 @@ class BareOffers:
 
 
 def make_offers(arena: Arena, terms: OfferConstants, folder: Path, shares_memory: bool = True) -> Offers:
-    """Offers that fit the arena, or that leave it out; ``folder`` is for the side socket of one in host memory."""
+    """Offers that fit the arena, or that leave it out; ``folder`` is for the side socket.
+
+    Without a name it is none, and an arena on a GPU does without.
+    """
     if not shares_memory:
         return BareOffers(terms)
     if isinstance(arena, MemfdArena):
         return MemfdOffers(arena, terms, folder)
-    return CudaOffers(cast("CudaArena", arena), terms)
+    return CudaOffers(cast("CudaArena", arena), terms, folder if folder.name else None)
 
 
 def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferConstants) -> AttachOffer:

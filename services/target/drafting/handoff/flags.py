@@ -7,6 +7,7 @@ and writes `drafted`; the next verify, which waited for that, begins. No host ac
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from services.common.pair.arena.flags import FLAG_PAIRS, FlagPair
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import sharing
-from services.common.pair.turns import Ask
+from services.common.pair.turns import BEHIND_PROMPTS, NODES, Answer, Ask, TurnSocket, asking_end
 from services.target.core.drafts import Mark
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import FlagGenerations, Generations
 from services.target.drafting.handoff.mailbox import Mailbox
 from services.target.drafting.handoff.protocol import Attached, AttachedDrafts
 
+_LOG = logging.getLogger(__name__)
 _FIRST_ROUND_S = 2.0
 """Time limit of an attachment's first draft: the driver loads kernels only then."""
 _POLL_S = 50e-6
@@ -67,16 +69,28 @@ class FlagHandoff:
         self.gate = FlagWait(self._flags, "drafted", limit_s) if shared == "mps" else None
 
     def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> FlagDrafts:
-        """Makes the flags of the attachment."""
-        return FlagDrafts(attachment, FlagPair(self._flags, attachment.generation), self.gate)
+        """Makes the flags of the attachment. Over gRPC a message costs both hosts as much as a round's launch."""
+        connection, turns = take_connection(), None
+        if connection is None:
+            _LOG.info(
+                "the drafter does not reach the side socket: it is asked for rounds over gRPC, which takes longer"
+            )
+        else:
+            connection.setblocking(False)  # a drafter that does not read must not hold the engine
+            turns = asking_end(connection)
+            attachment.at_end(turns.close)
+        return FlagDrafts(attachment, FlagPair(self._flags, attachment.generation), self.gate, turns)
 
 
 class FlagDrafts(AttachedDrafts):
     """Drafts of one attachment. The host waits for no draft; `watch` finds out a drafter that is late or lost."""
 
-    def __init__(self, attachment: Attached, flags: Flags, gate: FlagWait | None) -> None:
-        """`gate` is the wait at the head of captured steps, if there is one."""
+    def __init__(
+        self, attachment: Attached, flags: Flags, gate: FlagWait | None, turns: TurnSocket[Ask, Answer] | None = None
+    ) -> None:
+        """`gate` is the wait at the head of captured steps, `turns` the drafter's connection, if there is one."""
         super().__init__(attachment)
+        self._turns = turns
         self._flags = flags
         self._gate = gate
         self._held: set[int] = set()
@@ -87,13 +101,18 @@ class FlagDrafts(AttachedDrafts):
         self._flags.publish(plan.number)
 
     def ask(self, plan: Plan) -> None:
-        """Sends the message on which the drafter's host enqueues the draft."""
-        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes)
-        self.attachment.stream.send(ask, plan.behind_prompts)
+        """Sends the message on which the drafter's host enqueues the draft; a drafter that ended this way is lost."""
+        bits = NODES * plan.nodes | BEHIND_PROMPTS * plan.behind_prompts
+        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), bits)
+        if self._turns is None:
+            self.attachment.stream.send(ask)
+        elif not self._turns.send(ask):
+            self.attachment.lose()
 
     def wait(self, plan: Plan) -> bool:
         """Returns at once, because the device waits; answers to the messages tell nothing and are dropped."""
-        self.attachment.stream.drop_replies()
+        if self._turns is None:
+            self.attachment.stream.drop_replies()
         return self.speculating
 
     def hold(self, plan: Plan) -> None:

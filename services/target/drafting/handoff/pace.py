@@ -27,7 +27,7 @@ _MOST_REPLIES = 64
 class Pace(Protocol):
     """Asks for rounds; one thread sends and receives."""
 
-    def send(self, ask: Ask) -> None:
+    def send(self, ask: Ask) -> object:
         """Sends without waiting."""
         ...
 
@@ -52,9 +52,9 @@ class PaceStream:
         self._reader = threading.Thread(target=self._read, name="pace-reader", daemon=True)
         self._reader.start()
 
-    def send(self, ask: Ask, behind_prompts: bool = False) -> None:
+    def send(self, ask: Ask) -> None:
         """Sends without waiting."""
-        self.put(ask_to_pb(ask, behind_prompts=behind_prompts))
+        self.put(ask_to_pb(ask))
 
     def receive(self, timeout_s: float) -> Answer | None:
         """The next answer; None when the stream has ended.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
-from services.common.pair.turns import Ask
+from services.common.pair.turns import NODES, Ask
 from services.target.core.drafts import Drafts, Mark
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
@@ -104,7 +104,7 @@ class MessageDrafts(AttachedDrafts):
     def ask(self, plan: Plan) -> None:
         """Sends the round and starts the watchdog's time."""
         self._asked = time.monotonic()
-        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), plan.nodes))
+        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), NODES * plan.nodes))
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round; answers to others are skipped."""

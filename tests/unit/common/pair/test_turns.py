@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.common.pair.turns import Answer, Ask, TurnSocket, answering_end, asking_end
+from services.common.pair.turns import BEHIND_PROMPTS, NODES, Answer, Ask, TurnSocket, answering_end, asking_end
+from services.common.pair.wire_convert import ask_to_pb
 
 ASK = Ask(generation=2**63, round=7, bucket=4, width=8, rows=3)
 
@@ -33,6 +34,18 @@ def test_a_turn_there_and_back(target: TurnSocket[Ask, Answer], drafter: TurnSoc
     assert drafter.receive(None) == ASK
     drafter.send(Answer(2**63, 7, 900))
     assert target.receive(1.0) == Answer(2**63, 7, 900)
+
+
+@pytest.mark.parametrize("bits", [NODES, BEHIND_PROMPTS, NODES | BEHIND_PROMPTS])
+def test_a_request_says_what_it_wants(
+    target: TurnSocket[Ask, Answer], drafter: TurnSocket[Answer, Ask], bits: int
+) -> None:
+    """The same over gRPC."""
+    wanted = ASK._replace(bits=bits)
+    assert target.send(wanted)
+    assert drafter.receive(None) == wanted
+    told = ask_to_pb(wanted)
+    assert NODES * told.nodes | BEHIND_PROMPTS * told.behind_prompts == bits
 
 
 def test_a_message_in_pieces_is_taken_whole_and_a_part_is_kept(

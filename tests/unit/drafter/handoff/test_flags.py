@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import queue
+import socket
 import time
 
 import pytest
 import torch
 
+from services.common.pair.turns import NODES, Ask, asking_end
 from services.drafter.handoff import flags as module
 from services.drafter.handoff.flags import FlagHandoff
 
@@ -127,3 +130,22 @@ def test_a_stream_that_hangs_ends_the_process(flags: Flags, stream: Stream, monk
     handoff.close()
     assert codes == [70]
     assert flags.log
+
+
+@pytest.mark.usefixtures("stream")
+def test_rounds_come_over_the_connection_and_are_not_answered(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads answers there: they would fill the connection, and the drafter would wait for room."""
+    monkeypatch.setattr(module, "mps_serves", lambda: False)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: flags.log.append("device"))
+    here, there = socket.socketpair()
+    handoff, asked = FlagHandoff(torch.zeros(16, dtype=torch.int64), 3, there), queue.Queue[tuple[int, ...]]()
+    with here:
+        handoff.serve(lambda *ask: asked.put(ask), lambda seconds: None, -1)
+        turns, wanted = asking_end(here), Ask(3, 7, 8, 16, 5, NODES)
+        turns.send(wanted)
+        assert asked.get(timeout=10.0) == tuple(wanted)
+        with pytest.raises(TimeoutError):
+            turns.receive(0.05)
+        handoff.close()
+        assert turns.receive(1.0) is None
+    assert flags.log == ["device", "release drafter 0", "release drafter 0"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -9,9 +11,10 @@ import pytest
 import torch
 
 from services.common.pair.flag_wait import FlagWait
+from services.common.pair.turns import BEHIND_PROMPTS, Ask, answering_end, asking_end
 from services.target.core.plan import Plan
 from services.target.drafting.handoff import flags as module
-from services.target.drafting.handoff.flags import FlagDrafts
+from services.target.drafting.handoff.flags import FlagDrafts, FlagHandoff
 from tests.support.fakes_attachment import FakeAttachment
 
 
@@ -59,6 +62,7 @@ def stream() -> Stream:
 @pytest.fixture
 def attachment(monkeypatch: pytest.MonkeyPatch) -> FakeAttachment:
     monkeypatch.setattr(module, "_FIRST_ROUND_S", 0.02)
+    monkeypatch.setattr(module, "FlagPair", lambda flags, generation: Stream())
     return FakeAttachment()
 
 
@@ -135,7 +139,7 @@ def test_a_lost_drafter_is_released_from_at_once(flags: FlagDrafts, attachment: 
 
 def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, attachment: FakeAttachment) -> None:
     told: list[bool] = []
-    attachment.stream = SimpleNamespace(send=lambda ask, behind_prompts: told.append(behind_prompts))
+    attachment.stream = SimpleNamespace(send=lambda ask: told.append(ask.bits == BEHIND_PROMPTS))
     flags.ask(plan(7))
     flags.ask(replace(plan(8), behind_prompts=True))
     assert told == [False, True]
@@ -144,3 +148,74 @@ def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, atta
 def test_a_plain_round_waits_for_no_drafter(flags: FlagDrafts, stream: Stream) -> None:
     flags.watch(plan(7), launch(flags, stream, 7, speculative=False))
     assert stream.log == ["verify"]
+
+
+def test_a_connection_carries_what_the_stream_would(attachment: FakeAttachment, stream: Stream) -> None:
+    """The attachment has no stream that could be asked, and no answer is waited for."""
+    here, there = socket.socketpair()
+    with here, there:
+        drafts = FlagDrafts(attachment, stream, None, asking_end(here))
+        drafts.ask(replace(plan(7, bucket=2), behind_prompts=True))
+        assert answering_end(there).receive(1.0) == Ask(1, 7, 2, 4, 1, BEHIND_PROMPTS)
+        assert drafts.wait(plan(7))
+
+
+def test_a_drafter_that_was_killed_is_lost_at_the_next_ask_and_its_round_released(
+    attachment: FakeAttachment, stream: Stream
+) -> None:
+    """It read the round before and died over it: the kernel ends its connection."""
+    attachment.watchdog_s = 1e9
+    here, there = socket.socketpair()
+    with here:
+        drafts = FlagDrafts(attachment, stream, None, asking_end(here))
+        first = launch(drafts, stream, 7)
+        drafts.ask(plan(7))
+        assert answering_end(there).receive(1.0) is not None
+        there.close()
+        drafts.ask(plan(8))
+        assert (drafts.wait(plan(8)), attachment.fallback) == (False, "lost")
+        drafts.watch(plan(7), first)
+        assert stream.log[-1] == "release 7"
+
+
+def test_a_drafter_that_does_not_read_holds_nobody(attachment: FakeAttachment) -> None:
+    """As many rounds as fill the connection are asked for at once; the next one loses it."""
+    here, there = socket.socketpair()
+    with there:
+        drafts = handed(attachment, here)
+        asked = 0
+        while drafts.speculating and asked < 100_000:
+            drafts.ask(plan(asked := asked + 1))
+        assert attachment.fallback == "lost"
+
+
+def handed(attachment: FakeAttachment, connection: socket.socket | None) -> FlagDrafts:
+    """What a hand-off makes of an attachment, without a GPU."""
+    handoff = FlagHandoff.__new__(FlagHandoff)
+    handoff.gate, handoff._flags = None, torch.zeros(16, dtype=torch.int64)
+    return handoff.open(attachment, lambda: connection)
+
+
+def test_the_connection_ends_with_its_attachment(attachment: FakeAttachment, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Callable[[], object]] = []
+    monkeypatch.setattr(attachment, "at_end", ends.append)
+    here, there = socket.socketpair()
+    with there:
+        drafts = handed(attachment, here)
+        ends.pop()()
+        assert answering_end(there).receive(1.0) is None
+        drafts.ask(plan(7))
+        assert attachment.fallback == "lost"
+
+
+def test_a_drafter_elsewhere_is_asked_over_its_stream_and_the_log_says_so(
+    attachment: FakeAttachment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another container of the same GPU may not see the side socket's folder."""
+    asked: list[Ask] = []
+    attachment.stream = SimpleNamespace(send=asked.append, drop_replies=lambda: None)
+    with caplog.at_level("INFO"):
+        drafts = handed(attachment, None)
+    drafts.ask(plan(7))
+    assert drafts.wait(plan(7)) and [ask.round for ask in asked] == [7]
+    assert "side socket" in caplog.text
