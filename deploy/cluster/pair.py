@@ -112,6 +112,7 @@ class PlacedPair:
         gpu = self.spec.resource == "GPU"
         return kind.options(
             num_cpus=0,
+            enable_task_events=False,  # Ray would keep each look at the pair
             num_gpus=share if gpu else 0,
             resources=None if gpu else {self.spec.resource: share},
             scheduling_strategy=PlacementGroupSchedulingStrategy(

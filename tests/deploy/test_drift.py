@@ -69,10 +69,12 @@ def test_gateway_flags_are_settings_of_the_gateway() -> None:
     assert flags(template) <= field_names(GatewaySettings)
 
 
-def test_every_container_of_the_chart_that_starts_ray_has_its_memory_monitor_off() -> None:
+@pytest.mark.parametrize("name", ["memory_monitor_refresh_ms", "task_events_report_interval_ms"])
+def test_every_container_of_the_chart_that_starts_ray_has_off_what_the_controller_has(name: str) -> None:
     started = [path.name for path in (CHART / "templates").iterdir() if "RAY_AUTH_MODE" in path.read_text()]
     assert started == ["_ray.tpl"]
-    assert '{name: RAY_memory_monitor_refresh_ms, value: "0"}' in (CHART / "templates/_ray.tpl").read_text()
+    assert f'{{name: RAY_{name}, value: "0"}}' in (CHART / "templates/_ray.tpl").read_text()
+    assert f'os.environ.setdefault("RAY_{name}", "0")' in (ROOT / "deploy/cluster/environment.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["laptop", "gpu"])

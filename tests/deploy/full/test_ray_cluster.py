@@ -47,6 +47,7 @@ def nodes(folder: Path, workers: int) -> Iterator[tuple[str, dict[str, str]]]:
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_task_events_report_interval_ms": "0",
         "PYTHONPATH": str(REPOSITORY),
     }
     each = len(PORTS) + WORKERS

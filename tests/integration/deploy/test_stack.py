@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from ray.core.generated import gcs_service_pb2
 
 from deploy.demo import read_prompts
 from deploy.hints import Served, to_try
@@ -213,16 +214,28 @@ def test_no_log_holds_a_prompt(stack: Stack) -> None:
         assert secret not in log.read_text(errors="replace"), log.name
 
 
-def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
+def ask_ray(stack: Stack, method: str, key: bool = True) -> bytes:
+    """What its control store answers to an empty request, with the token or without."""
     (port,) = (path.read_text() for path in stack.run_dir.rglob("gcs_server_port_*"))
     (token,) = stack.run_dir.rglob("ray.token")
     assert token.stat().st_mode & 0o777 == 0o600
     with grpc.insecure_channel(f"127.0.0.1:{port.strip()}") as channel:
-        ask: Any = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
-        with pytest.raises(grpc.RpcError) as refused:
-            ask(b"", timeout=30.0)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert ask(b"", timeout=30.0, metadata=(("authorization", f"Bearer {token.read_text()}"),))
+        ask: Any = channel.unary_unary(f"/ray.rpc.{method}")
+        shown = (("authorization", f"Bearer {token.read_text()}"),) if key else ()
+        return bytes(ask(b"", timeout=30.0, metadata=shown))
+
+
+def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        ask_ray(stack, "NodeInfoGcsService/GetClusterId", key=False)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert ask_ray(stack, "NodeInfoGcsService/GetClusterId")
+
+
+def test_ray_keeps_no_record_of_the_controllers_looks_at_its_pairs(stack: Stack) -> None:
+    """There were some hundred by now, and each would stay."""
+    answer = ask_ray(stack, "TaskInfoGcsService/GetTaskEvents")
+    assert gcs_service_pb2.GetTaskEventsReply.FromString(answer).num_total_stored == 0
 
 
 def test_ray_listens_on_loopback_alone(stack: Stack) -> None:
