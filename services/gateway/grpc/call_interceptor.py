@@ -47,6 +47,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def serve(request: Any, context: Any) -> Any:
             with self._calls.of(*start) as call:
                 self._calls.belongs(call, current_tenant().name)
+                call.time_s = context.time_remaining()
                 return await behaviour(request, context)
 
         return serve
@@ -55,6 +56,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def serve(request: Any, context: Any) -> AsyncIterator[Any]:
             with self._calls.of(*start) as call:
                 self._calls.belongs(call, current_tenant().name)
+                call.time_s = context.time_remaining()
                 responses = behaviour(request, context)
                 if inspect.isawaitable(responses):
                     await responses

@@ -44,6 +44,9 @@ HURRY_S = 1.0
 LARGE_BYTES = 64 << 10
 """Messages of this size and more are parsed off the event loop; smaller ones take less than a millisecond."""
 
+TAKEN_AWAY_S = 0.05
+"""Time in which gRPC ends a call whose message it did not hand on."""
+
 THREADS = 2
 """Tenants whose large messages are parsed at the same time."""
 
@@ -174,12 +177,21 @@ class Messages(Generic[Message]):
         """The one message of a call that has one.
 
         Raises:
-            PacelineError: as `__anext__`, and MALFORMED when there is none.
+            PacelineError: as `__anext__`, MALFORMED when there is none, INVALID_FIELD when gRPC does not take it.
         """
         try:
             return await anext(self)
         except StopAsyncIteration:
+            await self._not_taken()
             raise malformed("the call has no message") from None
+
+    async def _not_taken(self) -> None:
+        """gRPC ends a call itself whose message is too large: it hands no message on, and then takes the call away."""
+        try:
+            await asyncio.sleep(TAKEN_AWAY_S)
+        except asyncio.CancelledError:
+            text = "the message of the call is too large"
+            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text) from None
 
 
 class InletInterceptor(grpc.aio.ServerInterceptor):

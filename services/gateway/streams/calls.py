@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,14 +35,19 @@ OTHER = "other"
 """The endpoint of calls to what is not served, and the tenant of those whose name is no label."""
 
 ANYBODY, UNKNOWN = "anybody", "unknown"
-"""Tenants by name where nobody needs a key, and where a key is unknown."""
+"""Tenants by name where nobody needs a key, and where a key is unknown; a tenant called so has another name here."""
+
+
+EARLY_S, EARLY_PART = 0.02, 0.02
+"""So much of a call's time may be left when its client ends it for being over: gRPC sends times rounded up."""
 
 
 @dataclass(slots=True)
 class Call:
     """One call; `status` is that of HTTP, 0 for gRPC. Times are in seconds, `began` by the monotonic clock.
 
-    `generates` once it is a call for text that has got past its headers; tokens and rounds are sums over its choices.
+    `time_s` is what its client gives it, None for no end. `generates` once it is a call for text that has got past its
+    headers; tokens and rounds are sums over its choices.
     `routine` calls, such as scrapes, have no line where they succeed.
     """
 
@@ -49,6 +55,7 @@ class Call:
     request_id: str = ""
     span: Span = field(default_factory=lambda: NoTracer().begin("", ""))
     began: float = field(default_factory=time.monotonic)
+    time_s: float | None = None
     tenant: str = ANYBODY
     label: str = ANYBODY
     model: str = ""
@@ -70,6 +77,12 @@ class Call:
     accepted: int = 0
 
     @property
+    def _over(self) -> bool:
+        """Whether the time that its client gave it is over."""
+        left_s = math.inf if self.time_s is None else self.time_s - (time.monotonic() - self.began)
+        return left_s < EARLY_S + EARLY_PART * (self.time_s or 0.0)
+
+    @property
     def refused(self) -> bool:
         """Whether its client got an error and no token."""
         return self.code not in (Code.OK, Code.CANCELLED) and not self.completion_tokens
@@ -84,7 +97,9 @@ class Call:
         if isinstance(error, PacelineError):
             self.code, self.reason = error.code, error.reason.value
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            self.code, self.reason = Code.CANCELLED, ""
+            over = self._over
+            self.code = Code.DEADLINE_EXCEEDED if over else Code.CANCELLED
+            self.reason = Reason.DEADLINE.value if over else ""
         else:
             self.code, self.reason = Code.INTERNAL, Reason.INTERNAL.value
 
@@ -125,10 +140,9 @@ class TenantLabels:
         """A tenant's name as the log has it, and its label; an empty one is whoever calls without."""
         if not name:
             return (ANYBODY, ANYBODY) if self._known is None else (UNKNOWN, UNKNOWN)
-        if self._chosen:
-            return name, name if name in self._chosen else OTHER
-        first = [] if self._known is None else [*self._known()][: self._most]
-        return name, name if name in first else OTHER
+        named = self._chosen or ([] if self._known is None else [*self._known()][: self._most])
+        told = f"tenant {name}" if name in (ANYBODY, UNKNOWN, OTHER) else name
+        return told, told if name in named else OTHER
 
 
 class Calls:
