@@ -22,9 +22,23 @@ MASKS = (
     Mutant(
         "a-library-that-gives-up-at-a-draft-ends-the-request",
         WALKER,
-        "return max(walked - 1, 0) if consumed else walked",
+        "return walked[:-1] if consumed else walked",
         "return walked",
         f"{_WALKER}test_a_library_that_gives_up_behind_drafts_does_not_end_the_request",
+    ),
+    Mutant(
+        "mended-drafts-do-not-reach-the-step",
+        "services.target.device.masks",
+        "if mend and allowed != [*tokens[:walked]]:",
+        "if False:",
+        "tests/lossless/test_grammars.py::test_drafts_that_break_a_grammar_are_mended_and_change_no_text",
+    ),
+    Mutant(
+        "a-mended-draft-may-break-the-rule",
+        WALKER,
+        "if self._walkable(mask_N, token)), draft)",
+        "), draft)",
+        f"{_WALKER}test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before",
     ),
     Mutant(
         "a-text-ends-within-a-thought",

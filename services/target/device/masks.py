@@ -96,11 +96,15 @@ class Masks:
             self._fill(slot, seat, offered, width)
             self._copy(slot)
 
-    def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
-        """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
+    def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int, chains: bool = False) -> None:
+        """The same for the step of a round that waits for them at its gate; rows that missed a round come first.
+
+        Where the step runs behind it, drafts in `chains` that break a rule are mended in the mailbox (ADR 0058).
+        """
+        mend = chains and not self.beside
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             for (slot, seat), offered in sorted(zip(held, drafts, strict=True), key=lambda row: -row[0][1].missed):
-                self._fill(slot, seat, offered, width)
+                self._fill(slot, seat, offered, width, mend)
                 self._copy(slot)
                 self._numbers_S[slot] = number
                 if self._stream is not None:
@@ -111,15 +115,18 @@ class Masks:
             self._slots.mask_SWN[slot].copy_(self._mask_SWN[slot], non_blocking=True)
             self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
 
-    def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
+    def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int, mend: bool = False) -> None:
         assert seat.walker is not None, f"slot {slot} has no rule"
         masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
         tokens = offered.tokens[: seat.most_drafts]
         rows = [0, *offered.rows[: seat.most_drafts]]
         path_MN = np.empty((len(rows), masks_WN.shape[1]), masks_WN.dtype)
-        walked = seat.walker.fill(path_MN, tokens)
+        allowed = seat.walker.fill(path_MN, tokens, mend)
+        walked = len(allowed)
         walked_K[:] = -1
-        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = tokens[:walked]
+        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
+        if mend and allowed != [*tokens[:walked]]:
+            self._pool.mailbox_SK[slot, :walked] = torch.tensor(allowed, dtype=self._pool.mailbox_SK.dtype)
         stopping = seat.spec.stopping
         early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
         for depth in range(min(early, walked + 1)):

@@ -227,7 +227,7 @@ class Runner:
         def make() -> None:
             drafts = no_drafts(seated) if offer is None else offer()
             offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
-            self._masks.make(held_rows(seated), offered, width, plan.number)
+            self._masks.make(held_rows(seated), offered, width, plan.number, offer is not None and not plan.nodes)
             if not self._masks.beside:
                 run()
 

@@ -17,6 +17,8 @@ from services.target.device.shapes import RunnerSettings
 from services.target.device.walker import Walker
 
 STOP_IDS = 64
+ECHOED = 512
+"""Tokens at the end of a prompt that an answer may repeat."""
 REACH = 3
 """Widths of free rows behind which no mask is needed yet: of the round in flight, of this one, and of the next."""
 
@@ -173,7 +175,7 @@ class DeviceState:
     def _seated(self, admission: Admission) -> Entrant:
         spec = admission.spec
         prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
-        walker = None if spec.grammar is None else Walker(spec.grammar, output)
+        walker = None if spec.grammar is None else Walker(spec.grammar, output, prompt[-ECHOED:])
         self._seats[admission.slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0, walker)
         return Entrant(admission.slot, slot_params(spec, self._settings), prompt, output)
 

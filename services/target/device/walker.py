@@ -7,8 +7,9 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from services.common.request.grammar import Grammar
+from services.target.device.echo import Echo
 from services.target.device.mind import Mind
-from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
+from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, only_bit, set_bit
 
 Array = NDArray[Any]
 
@@ -19,8 +20,8 @@ class Walker:
     Drafts are walked and taken back, so masks are a function of the output and of the drafts before a row alone.
     """
 
-    def __init__(self, grammar: Grammar, output: Sequence[int] = ()) -> None:
-        """Begins behind what was committed, also elsewhere."""
+    def __init__(self, grammar: Grammar, output: Sequence[int] = (), before: Sequence[int] = ()) -> None:
+        """Begins behind what was committed, also elsewhere. Other drafts are guessed by tokens `before` it too."""
         self._grammar = grammar
         self._matcher = grammar.matcher() if grammar.ends else None
         self._mind = Mind.at_start(grammar.rule.thought)
@@ -28,6 +29,7 @@ class Walker:
         self._vocabulary = Vocabulary(words) if words else None
         self._seen: list[int] = []
         self._text: list[int] = []
+        self._echo = Echo(before) if grammar.ends else None
         self.commit(output)
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -39,41 +41,54 @@ class Walker:
             self._mind = self._mind.after(token)
         if self._vocabulary is not None:
             self._text = self._behind(self._text, tokens)
+        if self._echo is not None:
+            self._echo.add(tokens)
 
     @property
     def free(self) -> int:
         """How many of the next tokens at least may be any, whatever comes."""
         return 0 if self._matcher is not None or self._vocabulary is not None else self._mind.free
 
-    def fill(self, masks_WN: Array, drafts: Sequence[int]) -> int:
+    def fill(self, masks_WN: Array, drafts: Sequence[int], mend: bool = False) -> list[int]:
         """Writes the masks of rows behind 0, 1, ... drafts, as far as the rule allows these.
 
-        A mask without a bit ends the request: the library gave up at it.
+        To `mend` is to put another draft for one that breaks the rule, and for those behind it. A mask without a bit
+        ends the request: the library gave up at it.
 
         Returns:
-            How many drafts it allows, at most one fewer than there are rows.
+            The drafts that it allows, at most one fewer than there are rows.
         """
-        mind, text, walked, consumed = self._mind, self._text, 0, 0
-        most = min(len(drafts), len(masks_WN) - 1)
-        while True:
-            mask_N = masks_WN[walked]
+        mind, text, consumed = self._mind, self._text, 0
+        walked: list[int] = []
+        mended = False
+        for mask_N, offered in zip(masks_WN, [*drafts[: len(masks_WN) - 1], None], strict=False):
             if not self._write(mask_N, mind, text):
                 mask_N[:] = 0
                 self._again(consumed)
-                return max(walked - 1, 0) if consumed else walked
-            if walked == most or not self._walkable(mask_N, drafts[walked]):
+                return walked[:-1] if consumed else walked
+            mended = mended or (mend and offered is not None and not has_bit(mask_N, offered))
+            draft = self._other(mask_N, walked, offered) if mended and offered is not None else offered
+            if draft is None or not self._walkable(mask_N, draft):
                 break
-            draft = drafts[walked]
             if self._matcher is not None and self._spoken(mind, draft):
                 if not self._matcher.try_consume_tokens([draft]):
                     break
                 consumed += 1
-            mind, walked = mind.after(draft), walked + 1
-            if self._vocabulary is not None:
-                text = self._behind(text, (draft,))
+            mind = mind.after(draft)
+            walked.append(draft)
+            text = self._behind(text, (draft,))
         if consumed and self._matcher is not None:
             self._matcher.rollback(consumed)
         return walked
+
+    def _other(self, mask_N: Array, walked: Sequence[int], draft: int) -> int:
+        """What may stand in a draft's place: the only token, or the best that stood behind such tokens before."""
+        if (only := only_bit(mask_N)) is not None:
+            return only
+        if self._echo is None:
+            return draft
+        path = [*self._echo.end(), *walked]
+        return next((token for token in self._echo.behind(path) if self._walkable(mask_N, token)), draft)
 
     def _write(self, mask_N: Array, mind: Mind, text: Sequence[int]) -> bool:
         """The mask of one row; False where the library gives up."""

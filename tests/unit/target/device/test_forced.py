@@ -22,7 +22,7 @@ def walker_of(rule: Rule, output: Sequence[int] = ()) -> Walker:
 def filled(walker: Walker, drafts: Sequence[int] = (), width: int = WIDTH) -> tuple[list[list[int]], int]:
     """The tokens that each row allows, and how many drafts."""
     masks_WN = np.full((width, VOCAB // 32), 0x55555555, dtype=np.int32)
-    walked = walker.fill(masks_WN, drafts)
+    walked = len(walker.fill(masks_WN, drafts))
     bits = [np.unpackbits(mask_N.view(np.uint8), bitorder="little") for mask_N in masks_WN[: walked + 1]]
     return [[int(token) for token in np.flatnonzero(row)] for row in bits], walked
 

@@ -12,10 +12,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from services.common.request.constraint import Constraint, Form, Rule, Thought
 from services.common.request.grammar import Grammar, Grammars
-from services.target.device.vocabulary import without
+from services.target.device.vocabulary import has_bit, only_bit, set_bit, without
 from services.target.device.walker import Walker
 from tests.support.schemas import schema
 
@@ -41,7 +42,7 @@ def allowed(mask_N: np.ndarray) -> list[int]:
 def filled(walker: Walker, drafts: Sequence[int], width: int = WIDTH) -> tuple[list[list[int]], int]:
     """The tokens that each row allows, and how many drafts."""
     masks_WN = np.full((width, VOCAB // 32), 0x55555555, dtype=np.int32)
-    walked = walker.fill(masks_WN, drafts)
+    walked = len(walker.fill(masks_WN, drafts))
     return [allowed(mask_N) for mask_N in masks_WN[: walked + 1]], walked
 
 
@@ -156,6 +157,85 @@ def test_where_a_grammar_has_one_way_its_token_is_the_only_one() -> None:
         output.append(forced[0])
     assert len(output) >= 3
     assert len(filled(walker, ())[0][0]) > 1, "there are several digits"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mended_drafts_follow_the_rule_and_change_no_mask(seed: int) -> None:
+    """Whatever came as drafts: the rows behind those that the walk gives are those of an output that was committed."""
+    source, walker, output, mended = random.Random(seed), Walker(grammar(seed)), list[int](), 0
+    for _ in range(12):
+        drafts = [source.randrange(VOCAB) for _ in range(source.randint(0, WIDTH - 1))]
+        masks_WN = np.zeros((WIDTH, VOCAB // 32), dtype=np.int32)
+        walked = walker.fill(masks_WN, drafts, mend=True)
+        assert len(walked) <= len(drafts) and EOS not in walked
+        mended += walked != drafts[: len(walked)]
+        assert filled(walker, walked)[1] == len(walked), "a walk leaves nothing behind"
+        twin = Walker(grammar(seed), output)
+        for mask_N, token in zip(masks_WN, [*walked, None], strict=False):
+            assert allowed(mask_N) == filled(twin, (), 1)[0][0]
+            if token is not None:
+                assert has_bit(mask_N, token)
+                twin.commit([token])
+        chosen = source.choice(allowed(masks_WN[0]))
+        walker.commit([chosen])
+        output.append(chosen)
+        if chosen == EOS:
+            break
+    assert filled(walker, ())[0] == filled(Walker(grammar(seed), output), ())[0]
+
+
+def test_a_draft_that_breaks_the_rule_becomes_the_one_way_that_a_grammar_has() -> None:
+    rule = grammars().rule(Constraint(Form.GRAMMAR, 'start: "<tool_call>" /[0-9]+/', "it"))
+    walker, masks_WN = Walker(grammars().grammar(rule)), np.zeros((WIDTH, VOCAB // 32), dtype=np.int32)
+    forced = grammars().grammar(rule).matcher().compute_ff_tokens()
+    wrong = [next(token for token in range(1, VOCAB) if token not in forced)] * (WIDTH - 1)
+    assert walker.fill(masks_WN, wrong) == []
+    walked = walker.fill(masks_WN, wrong, mend=True)
+    assert len(forced) >= 2
+    assert walked[: len(forced)] == forced[: WIDTH - 1]
+
+
+@pytest.mark.parametrize(
+    ("before", "output", "drafts", "expected"),
+    [
+        ("", "abcdab", "xxx", "cda"),
+        ("abcdab", "", "xxx", "cda"),
+        ("ab", "ab", "cxx", "c"),
+        ("abcdabef", "ab", "xxx", "efa"),
+        ("abcdabef", "ab", "cxx", "cda"),
+        ("cdabefabcd", "cdab", "xxx", "efa"),
+        ("abcdabef", "ab", "efx", "efa"),
+        ("", "abcdab", "xab", "cda"),
+        ("xyxz", "", "zz", ""),
+    ],
+    ids=["output", "before", "never", "last", "kept", "longest", "behind", "later", "outside"],
+)
+def test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before(
+    before: str, output: str, drafts: str, expected: str
+) -> None:
+    rule = grammars().rule(Constraint(Form.REGEX, r"(ab|cd|ef)*", "it"))
+    walker = Walker(grammars().grammar(rule), letters(output), letters(before))
+    masks_WN = np.zeros((len(drafts) + 1, VOCAB // 32), dtype=np.int32)
+    walked = walker.fill(masks_WN, letters(drafts), mend=True)
+    assert walked == letters(expected)
+
+
+def letters(text: str) -> list[int]:
+    """Tokens of one character each."""
+    vocabulary = Tokenizer.from_file(str(TOKENIZER)).get_vocab()
+    return [vocabulary[letter] for letter in text]
+
+
+@pytest.mark.parametrize("token", [0, 1, 31, 32, 63, VOCAB - 1])
+def test_a_mask_of_one_token_tells_it(token: int) -> None:
+    mask_N = np.zeros(VOCAB // 32, dtype=np.int32)
+    assert only_bit(mask_N) is None
+    set_bit(mask_N, token)
+    assert only_bit(mask_N) == token
+    for other in (5, 40):
+        twice_N = mask_N.copy()
+        set_bit(twice_N, other)
+        assert only_bit(twice_N) is None
 
 
 def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_left() -> None:
