@@ -64,15 +64,16 @@ def test_causal_span(width: int, heads: int, kv_heads: int, size: int, dtype: to
 @pytest.mark.parametrize("by_kernel", [True, False])
 def test_results_of_two_spans_lie_behind_one_another(by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.common.kernels.span_attention.on_kernel", lambda tensor: by_kernel)
-    spans, alone = [], []
+    spans, alone, device = [], [], DEVICE if by_kernel else "cpu"
     table = tables(LENGTHS, 5)
-    kv = poisoned_kv(1, 16, table, [length + 5 for length in LENGTHS], torch.float32)
+    kv = poisoned_kv(1, 16, table, [length + 5 for length in LENGTHS], torch.float32).to(device)
+    lengths_B = torch.tensor(LENGTHS, device=device)
     for width in (5, 1):
-        span = plan_span(table, torch.tensor(LENGTHS, device=DEVICE), width, BLOCK_SIZE)
-        q_BWHD = randn(len(LENGTHS), width, 2, 16, seed=width)
+        span = plan_span(table.to(device), lengths_B, width, BLOCK_SIZE)
+        q_BWHD = randn(len(LENGTHS), width, 2, 16, seed=width).to(device)
         spans.append((q_BWHD, span))
         alone.append(attend_span(q_BWHD, kv, span).clone())
-    together_TF = torch.zeros(sum(out.shape[0] * out.shape[1] for out in alone), 32, device=DEVICE)
+    together_TF = torch.zeros(sum(out.shape[0] * out.shape[1] for out in alone), 32, device=device)
     rooms = together_TF.split([out.shape[0] * out.shape[1] for out in alone])
     for (q_BWHD, span), room_TF, out in zip(spans, rooms, alone, strict=True):
         attend_span(q_BWHD, kv, span, room_TF.view(out.shape))

@@ -58,7 +58,7 @@ def prepare_rows(
         PDL=PDL, **LAUNCH,
     )  # fmt: skip
     places = table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T
-    return ids_BW, Span(*places, None, None, grown, ranks_B2=ranks_B2)
+    return ids_BW, Span(*places, None, None, grown, ranks_B2=ranks_B2, side_by_side=table is not None)
 
 
 @triton.jit

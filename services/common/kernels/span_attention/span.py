@@ -80,6 +80,8 @@ class Span:
     flat read indices of the used blocks, and zero or -inf per row and position (None when every row sees every
     position). `short` tells a GPU that contexts are likely short; it changes no bit. Neither do `ranks_B2` [B, 2],
     int32, which a target's rounds have on a GPU: sequences from the longest to the shortest, each with its length.
+    Of rows that lie `side_by_side` several sequences may be pieces of one: then a later piece reads what an earlier one
+    writes in the same forward, and what stands before a span is not final when the kernel in front of attention begins.
     """
 
     block_table_BN: Tensor
@@ -94,6 +96,7 @@ class Span:
     mask: Mask = OPEN
     short: bool = False
     ranks_B2: Tensor | None = None
+    side_by_side: bool = False
 
     @property
     def read_BT(self) -> Tensor:
@@ -113,6 +116,7 @@ def plan_span(
     """Plan rows that write their own K/V and attend causally, or as the mask says.
 
     Rows from `valid_B` on (all are valid without it) write to the pad block; so do positions past the block table.
+    Sequences may be pieces of one, as a prompt's segments are.
     """
     gather_BT, bias_B1WT = None, None
     if lengths_B.is_cuda:
@@ -131,8 +135,9 @@ def plan_span(
         if mask.window:
             bias_B1WT = masked_bias(torch.arange(gather_BT.shape[1]), lengths_B, positions_BW, mask, causal=True)
     return Span(
-        block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
-    )
+        block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask,
+        side_by_side=True,
+    )  # fmt: skip
 
 
 def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask = OPEN) -> Span:

@@ -84,7 +84,7 @@ def attend_tiles(
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF,
         len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
-        span.positions_BW, lineage_BWW,
+        span.positions_BW, lineage_BWW, int(span.side_by_side),
     )  # fmt: skip
 
 

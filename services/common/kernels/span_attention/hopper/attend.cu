@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
   __syncthreads();
   if (group == GROUPS) {
     if constexpr (GROUPS > 1) give_registers<40>();
-    load_items(items, ring, &map, tables, stride, places, box, loaded, blocks, lane);
+    load_items(items, ring, &map, tables, stride, places, box, loaded, blocks, lane, side_by_side);
     return;
   }
   if constexpr (GROUPS > 1) take_registers<232>();

@@ -36,9 +36,10 @@ struct KvLoader {
   Span span;
   Box box;
   int column, first_line, offset, lane;  // of a lane's panel, where it begins, and where in a stage
+  int final;                             // positions before it were written before the kernel in front of this one began
 
   __device__ __forceinline__ KvLoader(const TensorMap* map, const int* table, const Item& item, const Box& box, int places,
-                                      int lane)
+                                      int lane, bool side_by_side)
       : map(map),
         table(table),
         span(item.span),
@@ -46,7 +47,8 @@ struct KvLoader {
         column(item.head * SIZE + box.panel_of_head() * PANEL),
         first_line(box.kind * places),
         offset(box.kind * TILE_BYTES + (box.kind ? box.panel : box.panel_of_head()) * HALF_TILE),
-        lane(lane) {}
+        lane(lane),
+        final(side_by_side ? 0 : item.span.length) {}
 
   // Whether there is anything to load: a drafter's block may begin a tile.
   __device__ __forceinline__ bool paged(int tile) const { return !HAS_BLOCK || tile * TOKENS < span.paged(); }
@@ -73,8 +75,8 @@ struct KvLoader {
   }
 };
 
-// What a warp that loads knows from one item to the next. Positions before the span were final before the kernel in front of this
-// one, which leaves the span's own.
+// What a warp that loads knows from one item to the next. The kernel in front of this one leaves the rows of all spans: their own,
+// and where they lie side by side those of earlier pieces too.
 struct Loading {
   bool waited = false, around = false;
 
@@ -90,7 +92,7 @@ struct Loading {
           next = loader.look_up(tile + TILES_AHEAD, tiles.end, first);
         }
         if (around) await_phase(ring.empty_at(), ring.parity ^ 1);
-        if (!waited && tile * TOKENS + TOKENS > item.span.length) {
+        if (!waited && tile * TOKENS + TOKENS > loader.final) {
           await_previous();
           waited = true;
         }
@@ -104,7 +106,7 @@ struct Loading {
 
 // The blocks of the first item's first tiles are known already.
 __device__ __forceinline__ void load_items(const Items& items, KvRing ring, const TensorMap* map, const int* tables, int stride,
-                                           int places, const Box& box, Lead lead, int first, int lane) {
+                                           int places, const Box& box, Lead lead, int first, int lane, bool side_by_side) {
   Loading loading;
   for (int round = 0; items.index(round) < items.count(); ++round) {
     if (round > 0) {
@@ -112,7 +114,7 @@ __device__ __forceinline__ void load_items(const Items& items, KvRing ring, cons
       first = box.first_block(tables + (size_t)lead.sequence * stride, items.room);
     }
     const Item item = items.item(lead);
-    const KvLoader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane);
+    const KvLoader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane, side_by_side);
     loading.load(loader, item, ring, items.programs, first);
   }
 }

@@ -39,10 +39,11 @@ static_assert(!TREE || (SPREAD > 1 && !HAS_BLOCK), "trees are short contexts of 
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
 
 // One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums. What only
-// trees use: the positions of nodes, and the row of each node's ancestor at each depth.
+// trees use: the positions of nodes, and the row of each node's ancestor at each depth. Where sequences lie `side_by_side` one may
+// read what another one's rows write in the same forward.
 #define PARAMETERS                                                                                                           \
   const __grid_constant__ TensorMap map, const unsigned short *q, const int *tables, const long long *lengths,               \
       const long long *reaches, const int2 *ranks, float *partial, float *sums, unsigned short *out, int places, int stride, \
       int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short *block_keys,         \
       const unsigned short *block_values, int block_sequence, int block_row, int block_head, const long long *positions,     \
-      const int *lineage
+      const int *lineage, int side_by_side

@@ -225,7 +225,7 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
   if (TREE && group == ADDER) paths.find_last(item.span, table);
   if (group > ADDER) {
     give_registers<40>();
-    const KvLoader loader(&map, table, item, box, places, lane);
+    const KvLoader loader(&map, table, item, box, places, lane, side_by_side);
     await_cluster();
     if (warp % 4 < LOADERS) Loading().load(loader, item, ring, 1, first);
     return;
