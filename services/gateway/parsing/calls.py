@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from services.gateway.parsing.form import Body, Form, Schemas
 from services.gateway.parsing.json_value import BrokenError
-from services.gateway.parsing.output import CallCut, CallStart, Content, Ending, Gap, Part, held_of
+from services.gateway.parsing.output import CallCut, CallStart, Closing, Content, Ending, Gap, Part, held_of
 
 MOST_REREAD = 8
 """Calls of which only the end of all text tells where they ended."""
@@ -13,8 +13,10 @@ MOST_REREAD = 8
 LIST = "["
 """Begins a list of calls that stands without tags."""
 
-_BEFORE = re.compile(r"[\s\[]*")
-_BEHIND = re.compile(r"[\s,;\]}]*")
+_BEFORE = re.compile(r"(?:[\s\[]|```\w{0,16}(?=[\s\[{]))*")
+_FENCE = re.compile(r"`{1,3}|```\w{1,16}")
+"""May begin the fence of a block of code, in which models put calls within their tags."""
+_BEHIND = re.compile(r"[\s,;\]}`]*")
 
 
 class CallSplitter:
@@ -27,7 +29,7 @@ class CallSplitter:
         self._loose = [form for form in forms if form.loose]
         if lists := [form for form in self._loose if any(head == "{" for head, _ in form.bodies)]:
             self._openings[LIST] = lists
-        self._closings = {form.closing for form in forms} - {""}
+        self._closings = [Closing(tag) for tag in {form.closing for form in forms} - {""}]
         tags, heads = {*self._openings} - {""}, {head for form in self._loose for head, _ in form.bodies}
         self._marks = sorted(tags | heads, key=len, reverse=True)
         self._mark = re.compile("|".join(map(re.escape, self._marks)))
@@ -114,7 +116,7 @@ class CallSplitter:
     def _in_block(self, parts: list[Part]) -> bool:
         self._skip(_BEFORE)
         forms = self._openings[self._block]
-        if not self._kept:
+        if not self._kept or _FENCE.fullmatch(self._kept):
             return False
         if self._kept.startswith(self._block):
             self._enter(self._block)
@@ -137,21 +139,25 @@ class CallSplitter:
             self._block = ""
         if not self._kept:
             return False
-        for tag in (*self._closings, *self._openings):
+        if end := max((closing.end(self._kept) for closing in self._closings), default=0):
+            self._before.taken()
+            self._kept, self._block = self._kept[end:], ""
+            return True
+        for tag in self._openings:
             if tag not in ("", LIST) and self._kept.startswith(tag):
                 self._before.taken()
-                if tag in self._openings:
-                    self._enter(tag)
-                else:
-                    self._kept, self._block = self._kept[len(tag) :], ""
+                self._enter(tag)
                 return True
         inside = self._openings.get(self._block, []) if self._block else self._loose
         if self._begin(inside, parts, loose=self._block in ("", LIST)):
             return True
-        if any(mark.startswith(self._kept) for mark in (*self._closings, *self._marks)):
+        if any(mark.startswith(self._kept) for mark in self._marks) or self._may_close():
             return False
         self._leave(parts)
         return True
+
+    def _may_close(self) -> bool:
+        return any(closing.may_come(self._kept) for closing in self._closings)
 
     def _skip(self, gap: re.Pattern[str]) -> None:
         end = gap.match(self._kept).end()  # type: ignore[union-attr]

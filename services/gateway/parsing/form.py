@@ -15,6 +15,12 @@ Schemas = Mapping[str, Any]
 """JSON Schemas of the arguments by function."""
 
 
+def offered(name: str, schemas: Schemas) -> str:
+    """The function that a name means: models put others before it, functions.f, where f alone was offered."""
+    tail = name.rpartition(".")[2]
+    return tail if name not in schemas and tail in schemas else name
+
+
 class Body(Protocol):
     """One call as far as it has come. BrokenError of a method says that the text is no call."""
 

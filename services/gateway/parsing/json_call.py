@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable
 
-from services.gateway.parsing.form import Schemas
+from services.gateway.parsing.form import Schemas, offered
 from services.gateway.parsing.json_value import BrokenError, JsonValue, value_of
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
 
-NAMES = frozenset({"name", "function"})
+NAMES = frozenset({"name", "function", "tool", "tool_name", "function_name"})
 FUNCTION = "function"
 ARGUMENTS = frozenset({"arguments", "parameters", "args", "input"})
 OTHERS = frozenset({"type", "id"})
@@ -38,7 +38,7 @@ class JsonCall:
         self._name = ""
         self._given = False
         self._inside = False
-        self._strange = False
+        self._strange = self._double = False
         self._early: list[str] = []
         self._reader = JsonValue()
         self._out: list[str] = []
@@ -82,6 +82,9 @@ class JsonCall:
         return _without(text, "{")
 
     def _before_key(self, text: str, parts: list[Part]) -> str:
+        if text[0] == "{" and not self._key and not self._double:  # as templates write it in examples
+            self._double = True
+            return text[1:]
         if text[0] == "}":
             return self._brace(text[1:], parts)
         if text[0] not in "\"'":
@@ -156,7 +159,7 @@ class JsonCall:
 
     def _named(self, parts: list[Part]) -> None:
         name = json.loads("".join(self._out))
-        name = name.strip() if isinstance(name, str) else ""
+        name = offered(name.strip(), self._schemas) if isinstance(name, str) else ""
         if not name or self._name or (self._loose and name not in self._schemas):
             raise BrokenError
         self._name = name

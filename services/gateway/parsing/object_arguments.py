@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from services.gateway.parsing.json_value import BrokenError, JsonValue
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
+from services.gateway.parsing.xml_tags import may_be_tag, tag_at
 
 KEYED = ": "
 """Stands behind the first key; before it, braces may be anything."""
@@ -13,7 +14,7 @@ class ObjectArguments:
     """Reads the object and the tag that ends the function."""
 
     def __init__(self, name: str, closings: Sequence[str]) -> None:
-        """Takes the function's name, and the tags that may follow on the object."""
+        """Takes the function's name, and the kinds of tags that may follow on the object."""
         self.done = False
         self.rest = ""
         self._name = name
@@ -65,11 +66,10 @@ class ObjectArguments:
 
     def _after(self, parts: list[Part]) -> None:
         text = self._kept.lstrip()
-        for tag in self._closings:
-            if text.startswith(tag):
-                self._end(text, parts)
-                return
-        if not any(tag.startswith(text) for tag in self._closings):
+        found = tag_at(text)
+        if found is not None and found.kind in self._closings:
+            self._end(text, parts)
+        elif found is not None or not may_be_tag(text):
             error = BrokenError()
             error.rest = self._kept
             raise error

@@ -1,9 +1,12 @@
 """The parts of a chat's text: thoughts, content and calls of tools."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+_BLANKS = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,25 @@ class Gap:
         """All of it; nothing waits any more."""
         text, self._texts, self.has_line = "".join(self._texts), [], False
         return text
+
+
+class Closing:
+    """A closing tag, also where blanks stand in it outside its word."""
+
+    def __init__(self, tag: str) -> None:
+        """Takes the tag as it should be."""
+        word = re.escape(tag.removeprefix("</").removesuffix(">"))
+        self._tag = tag
+        self._whole = re.compile(rf"<\s{{0,8}}/\s{{0,8}}{word}\s{{0,8}}>")
+
+    def end(self, text: str) -> int:
+        """Where the tag ends that a text begins with; 0 where it begins with none."""
+        found = self._whole.match(text)
+        return found.end() if found else 0
+
+    def may_come(self, text: str) -> bool:
+        """Whether a text may become the tag."""
+        return len(text) < len(self._tag) + 24 and self._tag.startswith(_BLANKS.sub("", text))
 
 
 def held(text: str, tag: str) -> int:

@@ -8,20 +8,26 @@ the call when a later end follows before the next call begins.
 import json
 import re
 
-from services.gateway.parsing.form import Schemas
+from services.gateway.parsing.form import Schemas, offered
 from services.gateway.parsing.json_value import BrokenError, quoted
 from services.gateway.parsing.object_arguments import ObjectArguments
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
 from services.gateway.parsing.schema import Arguments, Kinds, written
+from services.gateway.parsing.xml_tags import (
+    BLOCK,
+    END_BLOCK,
+    END_FUNCTION,
+    END_PARAMETER,
+    FUNCTION,
+    PARAMETER,
+    Tag,
+    may_be_tag,
+    tag_at,
+)
 
-FUNCTION, PARAMETER = "<function=", "<parameter="
-END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK = "</function>", "</parameter>", "</tool_call>", "<tool_call>"
-MOST_NAME = 256
 MOST_BLANK = 256
 """Characters of blanks between two tags."""
 
-_NAMED = re.compile(r"<(function|parameter)=([^<>\n]{1,256})>")
-_TAGS = (FUNCTION, PARAMETER, END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK)
 _BLANK = re.compile(r"\s*")
 _LINE_END = re.compile(r"(?:\r?\n|\r)?\Z")
 
@@ -81,7 +87,7 @@ class XmlCall:
         following = rest.lstrip()
         if self._end.bare and following:
             raise BrokenError
-        closed = following.startswith(END_BLOCK)
+        closed = _kind(following) == END_BLOCK
         if ending is not Ending.ITSELF:
             stopped = not following and (ending is Ending.STOPPED or self._loose)
             if not self._end.certain or not (closed or stopped):
@@ -97,15 +103,15 @@ class XmlCall:
         return self._in_value(self._value, parts)
 
     def _head(self) -> bool:
-        found = _NAMED.match(self._kept)
+        found = tag_at(self._kept)
         if found is None:
-            _wait_for_name(self._kept)
+            _wait_for_tag(self._kept)
             return False
-        self._name = _name(found[2])
-        if not self._name or (self._loose and self._name not in self._schemas):
+        self._name = offered(found.name, self._schemas)
+        if not self._name or found.kind != FUNCTION or (self._loose and self._name not in self._schemas):
             raise BrokenError
         self._arguments = Arguments(self._schemas.get(self._name))
-        self._kept = self._kept[found.end() :]
+        self._kept = self._kept[found.end :]
         return True
 
     def _between(self, parts: list[Part]) -> bool:
@@ -116,28 +122,27 @@ class XmlCall:
             text, self._kept = self._kept, ""
             self._in_object(self._object, text, parts)
             return False
-        for tag in (END_FUNCTION, "" if self._loose else END_BLOCK):
-            if tag and self._kept.startswith(tag):
-                parts.append(CallStart(self._name))
-                self._close(parts, self._kept.removeprefix(END_FUNCTION))
-                return False
-        if found := _NAMED.match(self._kept):
-            if found[1] != "parameter":
-                raise BrokenError
+        found = tag_at(self._kept)
+        if found is None:
+            _wait_for_tag(self._kept)
+            return False
+        if found.kind == PARAMETER:
             parts.append(CallStart(self._name))
-            self._begin(found[2], parts)
-            self._kept = self._kept[found.end() :]
+            self._begin(found.name, parts)
+            self._kept = self._kept[found.end :]
             return True
-        if not (END_FUNCTION.startswith(self._kept) or (END_BLOCK.startswith(self._kept) and not self._loose)):
-            if not PARAMETER.startswith(self._kept[: len(PARAMETER)]):
-                raise BrokenError
-            _wait_for_name(self._kept)
+        if found.kind != END_FUNCTION and (found.kind != END_BLOCK or self._loose):
+            raise BrokenError
+        parts.append(CallStart(self._name))
+        self._close(parts, self._kept[found.end if found.kind == END_FUNCTION else 0 :])
         return False
 
     def _in_object(self, inner: ObjectArguments, text: str, parts: list[Part]) -> None:
         inner.push(text, parts)
         if inner.done:
-            self.done, self.rest = True, inner.rest.removeprefix(END_FUNCTION)
+            found = tag_at(inner.rest)
+            end = found.end if found is not None and found.kind == END_FUNCTION else 0
+            self.done, self.rest = True, inner.rest[end:]
 
     def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
         start = self._kept.find("<")
@@ -155,61 +160,62 @@ class XmlCall:
 
     def _tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
         """What begins at `start`, before which a line end may stand."""
-        kept = self._kept
-        named = _NAMED.match(kept, start)
-        tag = next((one for one in _TAGS if kept.startswith(one, start)), "")
-        if named is None and tag in (FUNCTION, PARAMETER, ""):
+        kept, found = self._kept, tag_at(self._kept, start)
+        if found is None:
             return self._no_tag(value, start, parts)
-        if self._end is not None and self._end.before(tag, kept[:start]):
+        if self._end is not None and self._end.before(found.kind, kept[:start]):
             self._close(parts, "".join(self._end.after) + kept)
             return False
-        if tag in (END_PARAMETER, END_FUNCTION):
-            return self._closing(value, start, tag, parts)
-        if named is None:
-            self._block_tag(value, start, tag, parts)
-        elif tag == PARAMETER and self._may_begin(named[2], start):
-            self._kept = kept[named.end() :]
-            self._next(value, named[2], parts)
+        if found.kind in (END_PARAMETER, END_FUNCTION):
+            return self._closing(value, found, parts)
+        if found.kind in (BLOCK, END_BLOCK):
+            self._block_tag(value, start, found, parts)
+        elif found.kind == PARAMETER and self._may_begin(found.name, start):
+            self._kept = kept[found.end :]
+            self._next(value, found.name, parts)
         else:
-            self._depth += tag == FUNCTION
-            self._literal(value, named.end(), parts)
+            self._depth += found.kind == FUNCTION
+            self._literal(value, found.end, parts)
         return True
 
-    def _block_tag(self, value: "_Value", start: int, tag: str, parts: list[Part]) -> None:
+    def _block_tag(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> None:
         """A block begins or ends in the value; on a line of its own the end may be that of the call."""
-        end = start + len(tag)
-        if tag == END_BLOCK and start and self._end is None and not (self._depth or self._loose):
+        end = tag.end
+        if tag.kind == END_BLOCK and start and self._end is None and not (self._depth or self._loose):
             self._end = _End(self._kept[:end], bare=True)
             self._kept = self._kept[end:]
         else:
             self._literal(value, end, parts)
 
     def _no_tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
-        rest = self._kept[start:]
-        if _may_be_named(rest) or any(one.startswith(rest) for one in _TAGS):
+        if may_be_tag(self._kept[start:]):
             return False
         self._literal(value, start + 1, parts)
         return True
 
-    def _closing(self, value: "_Value", start: int, tag: str, parts: list[Part]) -> bool:
+    def _closing(self, value: "_Value", tag: Tag, parts: list[Part]) -> bool:
         """A closing tag, judged by what follows it."""
-        end = start + len(tag)
+        end = tag.end
         at = _BLANK.match(self._kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
         following = self._kept[at:]
-        if at < end + MOST_BLANK and _undecided(tag, following):
+        found = tag_at(following)
+        if at < end + MOST_BLANK and found is None and may_be_tag(following):
             return False
-        named = _NAMED.match(following) if tag == END_PARAMETER else None
-        if named is not None and named[1] == "parameter" and not self._depth and _name(named[2]) not in self._given:
-            self._kept = following[named.end() :]
-            self._next(value, named[2], parts)
+        closes = tag.kind == END_PARAMETER
+        if closes and found is not None and found.kind == PARAMETER and self._may_follow(found.name):
+            self._kept = following[found.end :]
+            self._next(value, found.name, parts)
             return True
-        certain, whole = False, tag == END_FUNCTION
-        if tag == END_PARAMETER and following.startswith(END_FUNCTION):
-            certain, whole, end = not self._depth, True, at + len(END_FUNCTION)
-        ends = certain or (tag == END_PARAMETER and whole) or following.startswith(END_BLOCK)
+        certain, whole = False, not closes
+        if closes and found is not None and found.kind == END_FUNCTION:
+            certain, whole, end = not self._depth, True, at + found.end
+        ends = certain or (closes and whole) or (found is not None and found.kind == END_BLOCK)
         self._depth = max(self._depth - whole, 0)
         self._may_end(value, end, certain, ends, parts)
         return True
+
+    def _may_follow(self, name: str) -> bool:
+        return not self._depth and name not in self._given
 
     def _may_end(self, value: "_Value", end: int, certain: bool, ends: bool, parts: list[Part]) -> None:
         """The call may have ended at `end`, unless a better end has been seen."""
@@ -222,8 +228,7 @@ class XmlCall:
 
     def _may_begin(self, name: str, start: int) -> bool:
         """A parameter whose forerunner was not closed: at the beginning of a line, and of a name that is expected."""
-        key = _name(name)
-        expected = self._arguments.expects(key) and key not in self._given
+        expected = self._arguments.expects(name) and name not in self._given
         return start > 0 and not self._depth and self._end is None and expected
 
     def _next(self, value: "_Value", name: str, parts: list[Part]) -> None:
@@ -231,8 +236,7 @@ class XmlCall:
         value.close(parts)
         self._begin(name, parts)
 
-    def _begin(self, name: str, parts: list[Part]) -> None:
-        key = _name(name)
+    def _begin(self, key: str, parts: list[Part]) -> None:
         if not key:
             raise BrokenError
         parts.append(CallPiece(("{" if not self._given else ", ") + json.dumps(key, ensure_ascii=False) + ": "))
@@ -277,7 +281,7 @@ class _End:
         """Whether a tag behind it begins another call, so that this was the end; `blank` stands before the tag."""
         if self.certain or len(self.after) > MOST_BLANK:
             return self.certain and tag in (FUNCTION, BLOCK)
-        return self.bare and tag == FUNCTION and ("".join(self.after) + blank).strip() == BLOCK
+        return self.bare and tag == FUNCTION and ("".join(self.after) + blank).strip() == f"<{BLOCK}>"
 
 
 class _Value:
@@ -316,34 +320,12 @@ class _Value:
         return text[2:] if text.startswith("\r\n") else text.removeprefix("\n")
 
 
-def _name(text: str) -> str:
-    """A name in a tag, without the quotes that models put around it."""
-    return text.strip().strip("\"'").strip()
+def _kind(text: str) -> str:
+    """What the tag is that a text begins with; empty where it begins with none."""
+    found = tag_at(text)
+    return "" if found is None else found.kind
 
 
-def _undecided(tag: str, following: str) -> bool:
-    """Whether more text must tell what a closing tag is."""
-    if tag == END_FUNCTION:
-        return _may_become(following, (END_BLOCK,))
-    named = _NAMED.match(following)
-    return named is None and (_may_be_named(following) or _may_become(following, (END_FUNCTION, END_BLOCK)))
-
-
-def _wait_for_name(text: str) -> None:
-    if not _may_be_named(text):
+def _wait_for_tag(text: str) -> None:
+    if not may_be_tag(text):
         raise BrokenError
-
-
-def _may_be_named(text: str) -> bool:
-    """Whether a text may become a tag with a name, or begins with one."""
-    for mark in (FUNCTION, PARAMETER):
-        if text.startswith(mark):
-            name, closed, _ = text[len(mark) : len(mark) + MOST_NAME + 1].partition(">")
-            return not closed and len(name) <= MOST_NAME and "<" not in name and "\n" not in name
-        if text and mark.startswith(text):
-            return True
-    return False
-
-
-def _may_become(text: str, tags: tuple[str, ...]) -> bool:
-    return any(tag.startswith(text) and len(text) < len(tag) for tag in tags)

@@ -4,4 +4,4 @@ from services.gateway.parsing.form import Form
 from services.gateway.parsing.forms.llama3_json import shown
 from services.gateway.parsing.xml_call import XmlCall
 
-FORM = Form("llama3_function", "", "", (("<function=", XmlCall),), True, shown)
+FORM = Form("llama3_function", "", "", (("<function", XmlCall),), True, shown)

@@ -3,7 +3,7 @@
 import json
 import re
 
-from services.gateway.parsing.form import Form, Schemas
+from services.gateway.parsing.form import Form, Schemas, offered
 from services.gateway.parsing.forms.llama3_json import shown
 from services.gateway.parsing.json_call import JsonCall
 from services.gateway.parsing.json_value import BrokenError
@@ -78,11 +78,11 @@ class PythonCall:
         if self._started:
             parts.append(CallPiece(self._written + json.dumps(found[1]) + ": "))
             self._written, self._reader = ", ", PythonValue()
-        elif found[1] not in self._schemas:
+        elif (name := offered(found[1], self._schemas)) not in self._schemas:
             raise BrokenError
         else:
             self._started = True
-            parts.append(CallStart(found[1]))
+            parts.append(CallStart(name))
         return True
 
     def _value(self, reader: PythonValue, parts: list[Part]) -> bool:

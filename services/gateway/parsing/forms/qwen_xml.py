@@ -7,7 +7,7 @@ FORM = Form(
     "qwen_xml",
     "<tool_call>",
     "</tool_call>",
-    (("<function=", XmlCall),),
+    (("<function", XmlCall),),
     True,
     lambda template: "<tool_call>" in template or "<function=" in template,
 )

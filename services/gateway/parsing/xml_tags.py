@@ -1,0 +1,51 @@
+"""The tags of a call, also as models miswrite them.
+
+A name may stand behind `=`, or as an attribute: <function=f>, <function name="f">; other attributes tell nothing. A
+closing tag may repeat a name, which tells nothing either: </parameter=key>, </parameter name="key">. There may be
+blanks behind the word and around `=`, and in a closing tag anywhere outside its word.
+"""
+
+import re
+from typing import NamedTuple
+
+FUNCTION, PARAMETER, BLOCK = "function", "parameter", "tool_call"
+END_FUNCTION, END_PARAMETER, END_BLOCK = "/function", "/parameter", "/tool_call"
+MOST_TAG = 300
+"""Characters of a tag that is not whole yet."""
+
+_OPENING = re.compile(
+    r"<(function|parameter)\s*(?:=([^<>\n]{1,256})|(?<=\s)name\s*=\s*(\"[^\"<>\n]{1,256}\"|'[^'<>\n]{1,256}'|[^\s\"'<>]{1,256})"
+    r"(?:\s[^<>]{0,256})?)>"
+)
+_CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
+_BLOCK = "<tool_call>"
+_BEGINNINGS = ("<function=", "<functionname=", "<parameter=", "<parametername=")
+_ENDINGS = ("</function", "</parameter", "</tool_call")
+_BLANKS = re.compile(r"\s")
+
+
+class Tag(NamedTuple):
+    """What a tag is, by the words of this module; the name that it gives, without quotes; and where it ends."""
+
+    kind: str
+    name: str
+    end: int
+
+
+def tag_at(text: str, at: int = 0) -> Tag | None:
+    """The whole tag that begins there."""
+    found = _OPENING.match(text, at) or _CLOSING.match(text, at)
+    if found is None or found.end() - at > MOST_TAG:
+        return Tag(BLOCK, "", at + len(_BLOCK)) if text.startswith(_BLOCK, at) else None
+    if found.re is _CLOSING:
+        return Tag("/" + found[1], "", found.end())
+    return Tag(found[1], (found[2] or found[3]).strip().strip("\"'").strip(), found.end())
+
+
+def may_be_tag(text: str) -> bool:
+    """Whether a text that begins with no whole tag may become one."""
+    if len(text) >= MOST_TAG or ">" in text or "<" in text[1:]:
+        return False
+    dense = _BLANKS.sub("", text)
+    marks = (*_BEGINNINGS, *_ENDINGS, _BLOCK)
+    return any(mark.startswith(dense) for mark in marks) or dense.startswith((*_BEGINNINGS, *_ENDINGS))
