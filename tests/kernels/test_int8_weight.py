@@ -5,7 +5,14 @@ import torch
 
 from services.common.kernels.linear.int8_weight import MOST, Int8Weight, quantised, quantised_rows
 from services.common.kernels.linear.product import product
-from services.common.kernels.linear.reference import adds_exactly, linear, product_of_whole
+from services.common.kernels.linear.reference import (
+    _DEEPEST,
+    adds_exactly,
+    linear,
+    multiplies_packed,
+    product_of_packed,
+    product_of_whole,
+)
 from services.common.kernels.linear.weight import lines
 
 RANDOM = torch.Generator().manual_seed(8)
@@ -67,3 +74,20 @@ def test_both_ways_to_the_sums_give_the_same_bits(rows: int, depth: int) -> None
     x_TD[0] = 3.0
     parts = x_TD, weight.whole_FD, weight.scale_F
     assert torch.equal(product_of_whole(*parts, in_integers=True), product_of_whole(*parts, in_integers=False))
+
+
+@pytest.mark.skipif(not multiplies_packed("cpu", 576), reason="this processor has no quick product of packed integers")
+@pytest.mark.parametrize("depth", [1, 31, 576, 1025, 9728])
+@pytest.mark.parametrize("rows", [1, 4, 17, 70])
+def test_packed_integers_give_the_same_bits(rows: int, depth: int) -> None:
+    x_TD, weight = torch.randn(rows, depth, generator=RANDOM), quantised(torch.randn(50, depth, generator=RANDOM))
+    weight.whole_FD[0], weight.whole_FD[1] = -MOST, MOST
+    x_TD[0] = 3.0  # the largest sums that there are
+    expected_TF = product_of_whole(x_TD, weight.whole_FD, weight.scale_F, in_integers=False)
+    assert torch.equal(product_of_packed(x_TD, weight.packed, weight.scale_F), expected_TF)
+    assert torch.equal(product(weight)(x_TD), expected_TF)
+
+
+def test_sums_that_32_bits_might_not_hold_are_not_packed() -> None:
+    assert (MOST + 128) * MOST * _DEEPEST < 2**31 <= (MOST + 128) * MOST * (_DEEPEST + 1)
+    assert not multiplies_packed("cpu", _DEEPEST + 1)

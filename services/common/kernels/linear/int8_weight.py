@@ -4,8 +4,11 @@ A product is the same whatever computes it and in whatever order. A row has a sc
 nothing.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +43,11 @@ class Int8Weight:
     def __len__(self) -> int:
         """Outputs."""
         return len(self.whole_FD)
+
+    @cached_property
+    def packed(self) -> Any:
+        """The integers in FBGEMM's order, made once; on a CPU whose torch has it."""
+        return packed_whole(self.whole_FD)
 
     def lines(self, first: int, end: int) -> "Int8Weight":
         """The outputs from `first` to before `end`, in the same memory."""
@@ -79,6 +87,18 @@ def quantised(weight_FD: Tensor) -> Int8Weight:
         part = slice(first, first + _LINES)
         whole_FD[part], scale_F[part] = quantised_rows(weight_FD[part])
     return Int8Weight(whole_FD, scale_F, weight_FD.dtype)
+
+
+def packed_whole(whole_FD: Tensor) -> Any:
+    """Return integers [F, D], int8, as FBGEMM multiplies by them.
+
+    Raises:
+        AttributeError, RuntimeError: this build or processor has no FBGEMM.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch will give such tensors up some day, FBGEMM takes no others
+        as_they_are = torch._make_per_tensor_quantized_tensor(whole_FD, 1.0, 0)
+    return torch.ops.quantized.linear_prepack(as_they_are, None)
 
 
 def quantised_rows(rows_TD: Tensor, most: int = MOST) -> tuple[Tensor, Tensor]:

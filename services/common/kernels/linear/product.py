@@ -6,9 +6,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised_rows
 from services.common.kernels.linear.packed_weight import PackedWeight
-from services.common.kernels.linear.reference import adds_exactly, product_of_whole
+from services.common.kernels.linear.reference import adds_exactly, multiplies_packed, product_of_whole
 from services.common.kernels.linear.weight import Weight
 
 _LARGEST_LOSS = 2.0**-25
@@ -76,6 +76,23 @@ class WholeProduct(nn.Module):
         return product_of_whole(x_TD, self.whole_FD, self.scale_F, self.in_integers)
 
 
+class PackedWholeProduct(nn.Module):
+    """The same product by integers that are packed once, as `product_of_packed`."""
+
+    def __init__(self, weight: Int8Weight) -> None:
+        super().__init__()
+        self.packed, self.scale_F = weight.packed, weight.scale_F
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Return `x @ weight.T`, [T, F]."""
+        whole_TD, scale_T = quantised_rows(x_TD)
+        # 128 is added to whole numbers, so that none is negative.
+        sums_TF: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            whole_TD.float(), 1.0, 128, self.packed
+        )
+        return sums_TF.mul_(self.scale_F * scale_T[:, None]).to(x_TD.dtype)
+
+
 class BiasedProduct(nn.Module):
     """A product with a bias, added in the outputs' data type."""
 
@@ -98,7 +115,8 @@ def product(weight: Weight, bias_F: Tensor | None = None) -> nn.Module:
     if bias_F is not None:
         return BiasedProduct(product(weight), bias_F)
     if isinstance(weight, Int8Weight):
-        return WholeProduct(weight)
+        packs = multiplies_packed(weight.device.type, weight.shape[1])
+        return PackedWholeProduct(weight) if packs else WholeProduct(weight)
     if isinstance(weight, PackedWeight):
         weight = weight.widened()
     if weight.dtype == torch.float32 and _fits_half(weight):
