@@ -26,8 +26,8 @@ class Levels:
             self._series[key].append((at_s, value))
 
     def report(self) -> dict[str, object]:
-        """The largest growth of every measure over the run, who grew too much, and the verdict."""
-        growth: dict[str, float] = {}
+        """The largest growth of every measure over the run and whose it was, who grew too much, and the verdict."""
+        growth: dict[str, tuple[float, str]] = {}
         judged: dict[str, int] = defaultdict(int)
         grown = []
         for (measure, who), points in self._series.items():
@@ -35,12 +35,13 @@ class Levels:
                 continue
             added = slope(points) * (points[-1][0] - points[0][0])
             judged[measure] += 1
-            growth[measure] = max(growth.get(measure, added), added)
+            growth[measure] = max(growth.get(measure, (added, who)), (added, who))
             if added > allowed(measure, [value for _, value in points]):
                 grown.append(f"{measure} of {who}: {added:+.1f}")
         return {
             "judged": dict(judged),
-            "growth": {measure: round(added, 1) for measure, added in growth.items()},
+            "growth": {measure: round(added, 1) for measure, (added, _) in growth.items()},
+            "of": {measure: who for measure, (_, who) in growth.items()},
             "grown": sorted(grown),
             "level": bool(judged) and not grown,
         }

@@ -133,10 +133,11 @@ def test_slopes_tell_growth_from_noise(
     for of, wanted in ((level, True), (growing, False)):
         levels = Levels()
         for at in range(36):
-            levels.add(100.0 * at, {(measure, "someone"): of(at)})
+            levels.add(100.0 * at, {(measure, "someone"): of(at), (measure, "another"): 5.0})
         report = levels.report()
         assert report["level"] is wanted, report
-        assert report["judged"] == {measure: 1}
+        assert report["judged"] == {measure: 2}
+        assert wanted or report["of"] == {measure: "someone"}
 
 
 def test_too_few_samples_are_no_verdict() -> None:
