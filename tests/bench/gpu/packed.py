@@ -28,6 +28,7 @@ from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.packed import launch
 from services.common.kernels.linear.packed.tiling import left_cut, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
+from services.common.kernels.linear.packed_widen import widened
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8.candidates import EPS, Product, products
 from tests.bench.gpu.int8.timed import replayed
@@ -58,7 +59,9 @@ FORMATS: dict[str, dict[str, Any]] = {
 def main() -> int:
     """Compares, then times."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["products", "times", "rounds"], help="products, times, rounds")
+    parser.add_argument(
+        "parts", nargs="*", default=["products", "times", "rounds"], help="products, times, rounds, widen"
+    )
     parser.add_argument("--shapes", nargs="*", choices=sorted(SHAPES), default=["qwen3-8b"])
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="sequences of a round")
     parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS), help="of rounds")
@@ -91,9 +94,20 @@ def _products(subject: Product, parts: Sequence[str], device: str) -> list[Row]:
         rows += [compared(subject, kind, device) for kind in KINDS]
     if "times" in parts and device == "cuda":
         rows += list(times(subject))
+    if "widen" in parts and device == "cuda":
+        rows += [widening(subject, kind) for kind in KINDS]
     for row in rows:
         tell(row)
     return rows
+
+
+def widening(subject: Product, kind: str) -> Row:
+    """Microseconds of a weight widened into memory, as many rows need it, and the bytes a second that they mean."""
+    weight = _packed(_random(subject.outputs, subject.depth, 1, device="cuda", dtype=torch.bfloat16), kind)
+    equal, micros = torch.equal(widened(weight), weight.widened()), _micros([partial(widened, weight)] * 8)
+    size = subject.outputs * subject.depth * (2 + weight.bits / 8)
+    found = {"widened_us": micros, "tb_per_s": round(size / micros / 1e6, 2)}
+    return {"product": subject.name, "scales": kind, **found, "compared": 1, "differ": [] if equal else [0]}
 
 
 def compared(subject: Product, kind: str, device: str) -> Row:

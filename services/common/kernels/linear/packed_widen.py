@@ -31,38 +31,47 @@ def _widen_kernel(
     words_ptr, scales_ptr, wide_ptr, outputs, depth, next_scales, shift,
     BITS: tl.constexpr, SHORT: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Widen 128 inputs of some lines. A word of codes is pairs of neighbours, which are stored as such."""
+    """Widen 128 inputs of some lines, which are stored in their order."""
     group, line = tl.program_id(0), tl.program_id(1) * LINES + tl.arange(0, LINES)
     word, known = tl.arange(0, 4 * BITS), line < outputs
-    at, first = _place(word, group, BITS)
+    at = group * 32 + word if BITS == 8 else group // 2 * 32 + word // 4 * 8 + group % 2 * 4 + word % 4
     scale = tl.load(scales_ptr + group * next_scales + (line >> shift), mask=known, other=0)[:, None]
     line = line.to(tl.int64)[:, None]
     codes = tl.load(words_ptr + line * (depth * BITS // 32) + at[None, :], mask=known[:, None], other=0)
     allow_next(PDL)
     await_previous(PDL)
-    for piece in tl.static_range(8 // BITS):
-        for later in tl.static_range(2):
-            if BITS == 8:
-                even, odd = _eight(codes, scale, 1 - later), _eight(codes, scale, 3 - later)
-            else:
-                even = _four(codes, scale, piece * 8 + later * 4, SHORT)
-                odd = _four(codes, scale, piece * 8 + later * 4 + 16, SHORT)
-            place = line * depth + (group * _GROUP + first + piece * 16 + later * 8)[None, :]
-            _store_pair(wide_ptr, place, even, odd, known[:, None])
+    numbers = _eights(codes, scale, LINES) if BITS == 8 else _fours(codes, scale, LINES, SHORT)
+    place = line * depth + (group * _GROUP + tl.arange(0, _GROUP))[None, :]
+    tl.store(wide_ptr + place, _to_bfloat16(numbers).to(wide_ptr.dtype.element_ty), mask=known[:, None])
 
 
 @triton.jit
-def _place(word, group, BITS: tl.constexpr):
-    """Return the place of each word of a group of 128 inputs in its line, and the first input that it has a code of.
+def _eights(codes, scale, LINES: tl.constexpr):
+    """Return a group's numbers in order [LINES, 128] of words by lane, half and instruction (`packed_weight`).
 
-    In a swizzled row words lie by lane, half and instruction (`packed_weight`); of four bits a half is a group.
+    A word has two neighbours and those eight further. Stores of a line's numbers as they lie in words would each fill
+    four bytes of a sector of 32.
     """
-    if BITS == 8:
-        at, first = group * 32 + word, word // 4 % 2 * 64 + word % 4 * 16 + word // 8 * 2
-    else:
-        at = group // 2 * 32 + word // 4 * 8 + group % 2 * 4 + word % 4
-        first = word % 4 * 32 + word // 4 * 2
-    return at, first
+    low = tl.join(_eight(codes, scale, 1), _eight(codes, scale, 3))
+    high = tl.join(_eight(codes, scale, 0), _eight(codes, scale, 2))
+    numbers = tl.reshape(tl.join(low, high), (LINES, 4, 2, 4, 2, 2))
+    return tl.reshape(tl.permute(numbers, (0, 2, 3, 5, 1, 4)), (LINES, _GROUP))
+
+
+@triton.jit
+def _fours(codes, scale, LINES: tl.constexpr, SHORT: tl.constexpr):
+    """Return a group's numbers in order [LINES, 128]; words are by lane and pair of instructions."""
+    first, second = _of_instruction(codes, scale, 0, SHORT), _of_instruction(codes, scale, 8, SHORT)
+    numbers = tl.reshape(tl.join(first, second), (LINES, 4, 4, 2, 2, 2))
+    return tl.reshape(tl.permute(numbers, (0, 2, 5, 4, 1, 3)), (LINES, _GROUP))
+
+
+@triton.jit
+def _of_instruction(codes, scale, bit: tl.constexpr, SHORT: tl.constexpr):
+    """Return a word's numbers of one of its two instructions: neighbours, by those that are eight further."""
+    low = tl.join(_four(codes, scale, bit, SHORT), _four(codes, scale, bit + 16, SHORT))
+    high = tl.join(_four(codes, scale, bit + 4, SHORT), _four(codes, scale, bit + 20, SHORT))
+    return tl.join(low, high)
 
 
 @triton.jit
@@ -76,18 +85,6 @@ def _eight(codes, scale, byte: tl.constexpr):
 def _four(codes, scale, bit: tl.constexpr, SHORT: tl.constexpr):
     """Return the numbers of codes that begin at a bit of words."""
     return ((codes >> bit & 15) - (scale & 0xFFFF)).to(tl.float32) * _upper(scale, SHORT)
-
-
-@triton.jit
-def _store_pair(wide_ptr, place, even, odd, known):
-    """Store two neighbours, rounded to bfloat16: at once where memory has such."""
-    even, odd = _to_bfloat16(even), _to_bfloat16(odd)
-    if wide_ptr.dtype.element_ty == tl.bfloat16:
-        low, high = even.to(tl.int32, bitcast=True) >> 16 & 0xFFFF, odd.to(tl.int32, bitcast=True) & -65536
-        tl.store(wide_ptr.to(tl.pointer_type(tl.int32)) + place // 2, low | high, mask=known)
-    else:
-        tl.store(wide_ptr + place, even.to(wide_ptr.dtype.element_ty), mask=known)
-        tl.store(wide_ptr + place + 1, odd.to(wide_ptr.dtype.element_ty), mask=known)
 
 
 @triton.jit
