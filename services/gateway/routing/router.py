@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ def prefix_digests(token_ids: Sequence[int], salt: bytes) -> tuple[bytes, ...]:
     steps = min(len(token_ids) // PREFIX_BLOCK, PREFIX_STEPS)
     for step in range(steps):
         block = token_ids[step * PREFIX_BLOCK : (step + 1) * PREFIX_BLOCK]
-        running.update(b"".join(token.to_bytes(4, "little") for token in block))
+        running.update(struct.pack(f"<{PREFIX_BLOCK}I", *block))
         digests.append(running.digest())
     return tuple(digests)
 
