@@ -26,6 +26,7 @@ from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, descr
 from deploy.starting import Screen
 from deploy.up import follow
 from paceline import Client, Message, Options, RefusedError
+from tests.integration.deploy.controller_ports import IDLE, Watched, assault, first_calls
 from tests.integration.deploy.ray_ports import listeners, ray_answers, status_of
 from tests.integration.http_stack import COMPLETIONS
 from tests.support import http_client
@@ -269,6 +270,32 @@ def test_rays_memory_monitor_is_off(stack: Stack) -> None:
     text = log.read_text()
     assert "disabled" in "".join(line for line in text.splitlines() if "MemoryMonitor" in line), text[-4000:]
     assert "MemoryMonitor initialized" not in text
+
+
+def test_a_host_without_memory_ends_target_and_drafter_no_sooner_than_others(stack: Stack) -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    workers = [pid for pid in members(stack.processes[0].process.pid) if name_of(pid).startswith("ray::")]
+    assert workers
+    assert {int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in workers} == {own}
+
+
+def test_strangers_at_the_ports_of_the_controller_take_little_and_refuse_nobody(
+    stack: Stack, seed: int, full: bool
+) -> None:
+    """What they hold is bounded by address; a call of that same address waits, and is answered."""
+    (process,) = (each for each in stack.processes if each.name == "cluster")
+    bound = process.bound(1.0)
+    with Watched(process.process.pid) as watched:
+        waits = first_calls(bound)
+        count = assault(bound, 100 if full else 12, random.Random(seed))
+        assert watched.at_rest(60.0), "threads and descriptors"
+    cost = watched.cost
+    print(f"controller: {count} attacks, {cost}, first calls behind idle ones after {waits}")
+    assert cost.memory_mib <= 64
+    assert cost.threads <= 24, "eight for metrics, some of gRPC's own"
+    assert cost.descriptors <= 2 * IDLE
+    with Client(stack.gateway_address) as client:
+        assert client.generate(PROMPT, Options(max_tokens=4)).tokens
 
 
 def test_a_target_that_dies_and_comes_back_is_told_on_the_terminal(
