@@ -30,6 +30,8 @@ def prepare(run_dir: Path, alone: bool = True) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray would kill target and drafter when other work fills the host; how little memory they hold does not count.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    # Nor shall the kernel, which Ray tells to end its workers before all other processes of the host.
+    os.environ.setdefault("RAY_worker_oom_score_adjustment", "0")
     # Ray would keep records of the last hundred thousand looks at pairs, and those on the way to its control store.
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     # What the services of a cluster that others started write is handed on as it is: lines of JSON.

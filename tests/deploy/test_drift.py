@@ -69,7 +69,9 @@ def test_gateway_flags_are_settings_of_the_gateway() -> None:
     assert flags(template) <= field_names(GatewaySettings)
 
 
-@pytest.mark.parametrize("name", ["memory_monitor_refresh_ms", "task_events_report_interval_ms"])
+@pytest.mark.parametrize(
+    "name", ["memory_monitor_refresh_ms", "task_events_report_interval_ms", "worker_oom_score_adjustment"]
+)
 def test_every_container_of_the_chart_that_starts_ray_has_off_what_the_controller_has(name: str) -> None:
     started = [path.name for path in (CHART / "templates").iterdir() if "RAY_AUTH_MODE" in path.read_text()]
     assert started == ["_ray.tpl"]

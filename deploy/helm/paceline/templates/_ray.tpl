@@ -9,6 +9,7 @@ env:
   - {name: PYTHONPATH, value: /app}
   - {name: RAY_AUTH_MODE, value: token}
   - {name: RAY_memory_monitor_refresh_ms, value: "0"}
+  - {name: RAY_worker_oom_score_adjustment, value: "0"}
   - {name: RAY_task_events_report_interval_ms, value: "0"}
   - name: RAY_AUTH_TOKEN
     valueFrom:
