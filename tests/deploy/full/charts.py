@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,12 @@ def documents(texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def variant(name: str) -> list[dict[str, Any]]:
+    """Every document of a variant, the caller's own to change; Helm renders each once in a process."""
+    return deepcopy(_variant(name))
+
+
+@cache
+def _variant(name: str) -> list[dict[str, Any]]:
     return render(merged(BASE, VARIANTS[name]))
 
 
