@@ -7,21 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.server import Cluster, running
+from tests.deploy.full.charts import VARIANTS, variant
 from tests.deploy.full.kubernetes import CUSTOM
 
 PROGRAMS = ("etcd", "kube-apiserver")
-GROUPS = {
-    "BackendTLSPolicy": "gateway.networking.k8s.io/v1",
-    "Certificate": "cert-manager.io/v1",
-    "GRPCRoute": "gateway.networking.k8s.io/v1",
-    "HTTPRoute": "gateway.networking.k8s.io/v1",
-    "PodMonitor": "monitoring.coreos.com/v1",
-    "PrometheusRule": "monitoring.coreos.com/v1",
-    "RayCluster": "ray.io/v1",
-    "ScaledObject": "keda.sh/v1alpha1",
-    "ServiceMonitor": "monitoring.coreos.com/v1",
-    "SecurityContextConstraints": "security.openshift.io/v1",
-}
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +25,11 @@ def programs() -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server that knows the custom kinds by name, and OpenShift's group not yet."""
+    """An API server that knows the custom kinds that the chart renders by name, and OpenShift's group not yet."""
+    every = [document for name in VARIANTS for document in variant(name)]
+    groups = {document["kind"]: document["apiVersion"] for document in every if document["kind"] in CUSTOM}
+    assert groups.keys() == CUSTOM
     with running(programs, tmp_path_factory.mktemp("cluster")) as made:
-        for kind in sorted(CUSTOM):
-            made.define(kind, GROUPS[kind])
+        for kind, group in sorted(groups.items()):
+            made.define(kind, group)
         yield made
