@@ -1,8 +1,9 @@
 """python -m tests.bench.gpu.nodes: a target that may check trees beside chains against one of chains, both running.
 
-Both choose their widths up to `--rows`, after a load of the same size. Each line of JSON is one number of rows, one
+Both choose their widths up to `--rows`, after loads of the same size. Each line of JSON is one number of rows, one
 temperature and one number of streams; `differ` counts texts that are not what plain decoding says. A table is printed
-last. `--part kernels` times choosing nodes and attention instead, `--part verify` a verify of shapes with random
+last. With `--by-pace` a third pair of chains is asked for rounds over gRPC, as one that does not reach the side socket.
+`--part kernels` times choosing nodes and attention instead, `--part verify` a verify of shapes with random
 weights, too.
 """
 
@@ -33,6 +34,8 @@ ROWS, TEMPERATURES, STREAMS = (8, 16), (0.0, 0.8), (1, 8, 32)
 WIDTHS = (1, 4, 8, 16)
 READY_S = 240.0
 COMPILE_THREADS = 6
+OUT_OF_REACH = "p" * 90
+"""Too long a name of a folder for a Unix socket."""
 MEMORY = 6 << 30
 """Bytes of each target: several are up at once."""
 
@@ -57,6 +60,7 @@ class Line:
     differ: int
     captured: int
     share: float
+    tokens_per_s_by_pace: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--warm", type=int, default=1, help="loads before the one that counts")
+    parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
@@ -114,7 +120,10 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
         chains += ["--adaptive", str(not asked.fixed).lower()]
         nodes = [*chains, "--nodes", "true"]
         with tempfile.TemporaryDirectory(prefix="pl") as folder:
-            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in (("c", chains), ("n", nodes))]
+            by_pace = ["--pair-id", OUT_OF_REACH, "--grpc", f"unix:{folder}/t.sock"]
+            far = [*chains, *(by_pace if asked.device == "cuda" else ("--handoff", "host"))]
+            ways = (("c", chains), ("n", nodes), ("p", far))[: 2 + asked.by_pace]
+            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in ways]
             try:
                 for one in pairs:
                     one.wait_ready(READY_S)
@@ -156,19 +165,21 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
     for streams in asked.streams:
         for temperature in TEMPERATURES:
             told = []
-            for one, drafts in ((pairs[0], False), (pairs[0], True), (pairs[1], True)):
+            for one, drafts in ((pairs[0], False), *((one, True) for one in pairs)):
                 async with SessionClient(one.bound["grpc"]) as client:
-                    await _told(client, pair, streams, temperature, asked.tokens, drafts)  # it learns what rounds bring
+                    for _ in range(asked.warm):  # it learns what rounds bring
+                        await _told(client, pair, streams, temperature, asked.tokens, drafts)
                     told.append(await _told(client, pair, streams, temperature, asked.tokens, drafts))
-            plain, chain, nodes = told
+            plain, chain, nodes, *by_pace = told
             after = [one.describe().graphs for one in pairs]
             captured = sum(new.captures - old.captures for new, old in zip(after, before, strict=True))
-            unlike = zip(plain.texts, chain.texts, nodes.texts, strict=True)
-            differ = sum(not one == other == third for one, other, third in unlike)
+            unlike = zip(*(one.texts for one in told), strict=True)
+            differ = sum(any(text != first for text in texts) for first, *texts in unlike)
             lines.append(
                 Line(
                     pair.name, rows, temperature, streams, chain.tau, nodes.tau, chain.speed, nodes.speed,
                     round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured, _share(pairs[1]),
+                    by_pace[0].speed if by_pace else 0.0,
                 )
             )  # fmt: skip
             _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
@@ -221,10 +232,11 @@ async def _told(client: SessionClient, pair: Pair, streams: int, temperature: fl
 def table(lines: Sequence[Line]) -> str:
     """Return the lines as a short table."""
     head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'tok/s':>8} {'nodes':>8} "
-    head += f"{'ratio':>6} {'trees':>5}"
+    head += f"{'ratio':>6} {'trees':>5} {'by Pace':>8}"
     rows = [
         f"{one.pair:10} {one.rows:4} {one.temperature:4} {one.streams:3} {one.tau_chain:6} {one.tau_nodes:6} "
         f"{one.tokens_per_s_chain:8} {one.tokens_per_s_nodes:8} {one.tokens_ratio:6} {one.share:5} "
+        f"{one.tokens_per_s_by_pace:8} "
         f"{one.differ} of {one.texts} differ, {one.captured} captured"
         for one in lines
     ]
