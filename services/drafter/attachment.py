@@ -12,6 +12,7 @@ from services.common.device.device import end_if_lost
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.ahead import briefly, compile_steps
 from services.common.kernels.mailbox import write_mailbox
+from services.common.pair.arena.flags import setter
 from services.common.pair.attach import AttachOffer
 from services.common.pair.turns import BEHIND_PROMPTS, NODES
 from services.common.pair.wire import Draft, Text
@@ -39,6 +40,7 @@ class DraftRunner:
         self._graphs = graphs
         self._handoff = handoff
         self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
+        self._set_round = setter(self._stamp_2[0])
 
     @property
     def counters(self) -> Counters:
@@ -82,7 +84,7 @@ class DraftRunner:
             self._graphs.replay(shape)
             progress.add()
         self._graphs.settle()
-        self._stamp_2[0].fill_(0)
+        self._set_round(0)
 
     @torch.inference_mode()
     def draft(self, number: int, bucket: int, width: int, nodes: bool = False, behind_prompts: bool = False) -> None:
@@ -95,7 +97,7 @@ class DraftRunner:
         # Behind the wait: where processes take turns, a kernel that could run at once would cost two switches of the
         # GPU during the target's verify. Assigning instead would make the host wait for the draft before, which reads
         # the stamp.
-        self._stamp_2[0].fill_(number)
+        self._set_round(number)
         self._graphs.replay((bucket, width, nodes))
         self._handoff.end(number)
 

@@ -48,12 +48,28 @@ class Step(Protocol):
     logits_BWV: Tensor
 
 
+class Landing:
+    """Where a GPU's round leaves its results on the host, and the mark behind them; some rounds later it is another's.
+
+    Pinned memory that is taken anew each time costs calls of the driver, which say when it may be given again.
+    """
+
+    def __init__(self, numbers: int) -> None:
+        """Holds so many."""
+        self.done = torch.cuda.Event()
+        self._numbers_N = torch.empty(numbers, dtype=torch.int64, pin_memory=True)
+
+    def take(self, packed_N: Tensor) -> Tensor:
+        """Enqueues the copy of a step's results and returns it."""
+        return self._numbers_N[: len(packed_N)].copy_(packed_N, non_blocking=True)
+
+
 class RoundOutput:
     """The results of a round: first tokens and the rows of its verify. Times are in microseconds."""
 
-    def __init__(self, device: torch.device, most_logprobs: int, mark: torch.cuda.Event | None = None) -> None:
-        """`most_logprobs` caps the alternatives per position; `mark` is for a GPU, and may have been an old round's."""
-        self._device, self._most, self._mark = device, most_logprobs, mark
+    def __init__(self, device: torch.device, most_logprobs: int, landing: Landing | None = None) -> None:
+        """`most_logprobs` caps the alternatives per position; `landing` is for a GPU, and may have been another's."""
+        self._device, self._most, self._landing = device, most_logprobs, landing
         self._copies: list[_Copies] = []
         self._left: tuple[Rows, Step] | None = None
         self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
@@ -68,14 +84,16 @@ class RoundOutput:
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0.0
 
-    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
+    def copy(
+        self, rows: Rows, result: RoundResult, logits_BWV: Tensor, take: Callable[[Tensor], Tensor] = to_host
+    ) -> None:
         """Enqueues the copies of a step's results at once."""
         table = None
         if [seat for _, seat in rows if seat.spec.logprobs is not None]:
             found = logprobs(logits_BWV, result.by_row(result.tokens_BW), self._most)
             chosen_BW, ids_BWN, values_BWN = (to_host(result.by_depth(each)) for each in found)
             table = (chosen_BW, ids_BWN, values_BWN)
-        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table))
+        self._copies.append(_Copies(rows, result, take(result.packed_N), table))
 
     def leave(self, rows: Rows, step: Step) -> None:
         """Notes results that stay on the device until `fetch`."""
@@ -110,9 +128,9 @@ class RoundOutput:
         self._fetched = True
         if self._left is not None:
             rows, step = self._left
-            self.copy(rows, step.result, step.logits_BWV)
-        if self._mark is not None:
-            self.done = self._mark
+            self.copy(rows, step.result, step.logits_BWV, to_host if self._landing is None else self._landing.take)
+        if self._landing is not None:
+            self.done = self._landing.done
             self.done.record()
 
     def land(self) -> tuple[Outcome, ...]:

@@ -27,7 +27,7 @@ from services.target.device.exact.check import ExactCheck
 from services.target.device.expert_use import ExpertUse
 from services.target.device.masks import Masks, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
-from services.target.device.outputs import RoundOutput
+from services.target.device.outputs import Landing, RoundOutput
 from services.target.device.packing import mixed, packed
 from services.target.device.publish import Publisher
 from services.target.device.scoring import Scorer
@@ -37,8 +37,8 @@ from services.target.device.steps import Steps, kind_of, mode_of, shape_of
 from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
 
-_MARKS = 8
-"""More than there are rounds that were launched and not read: a mark is that of a round once more when it is over."""
+_LANDINGS = 8
+"""More than there are rounds that were launched and not read: one is taken again when its round is over."""
 
 
 class Runner:
@@ -70,7 +70,8 @@ class Runner:
         self._overlapped = self._mixed = -1
         self._rows: Rows = ()
         gpu = model.device.type == "cuda"
-        self._marks = cycle([torch.cuda.Event() for _ in range(_MARKS)] if gpu else [None])
+        most = settings.buckets[-1] * (3 * settings.widest + 4)  # of a tree: tokens, path and parents, and four more
+        self._landings = cycle([Landing(most) for _ in range(_LANDINGS)] if gpu else [None])
         self._output = self._next = self._new_output()
 
     @property
@@ -284,7 +285,7 @@ class Runner:
         self._next.copy(seated, step.result, step.logits_BWV)
 
     def _new_output(self) -> RoundOutput:
-        return RoundOutput(self._device, self._settings.max_logprobs, next(self._marks))
+        return RoundOutput(self._device, self._settings.max_logprobs, next(self._landings))
 
     def _fill_noise(self, rows: Rows, width: int) -> None:
         sampled = [row for row in rows if row[1].sampled]

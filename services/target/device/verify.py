@@ -22,6 +22,7 @@ from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.row_table import RowTable
 from services.common.kernels.span_attention.span import OPEN, Mask
 from services.common.model.states.states import Part, Rows
+from services.common.pair.arena.flags import setter
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.mask_gate import MaskGate
@@ -78,13 +79,11 @@ class RoundInputs:
         self._pad_slot = settings.pad_slot
         self.rows_B = torch.full((settings.buckets[-1],), self._pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
-        self._number, self._generation = self.expected_2.unbind()
+        number, self._generation = self.expected_2.unbind()
+        self.set_round = setter(number)
+        """Sets the round whose drafts alone count."""
         # There is a gate only where processes share the GPU.
         self.beside = SideStream(device, shared=gate is not None and len(pool.context.taps) > 0)
-
-    def set_round(self, number: int) -> None:
-        """Only drafts for this round count."""
-        self._number.fill_(number)
 
     def set_generation(self, generation: int) -> None:
         """Only drafts of this attachment count."""

@@ -3,14 +3,19 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 
 from services.common.kernels.accept import RoundResult
-from services.target.device.outputs import RoundOutput
+from services.target.device.outputs import Landing, RoundOutput
 from services.target.device.state import Rows
 
 PARENTS = [[0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]
 """Of five nodes: two children of the anchor, one of each, and one behind; then a chain whose first two are there."""
+
+
+def seat() -> Any:
+    return SimpleNamespace(epoch=1, commit=lambda tokens: None, spec=SimpleNamespace(logprobs=None))
 
 
 def landed(parents_BK: torch.Tensor | None) -> list[Any]:
@@ -22,7 +27,7 @@ def landed(parents_BK: torch.Tensor | None) -> list[Any]:
     if result.path_BW is not None and result.parents_BK is not None and parents_BK is not None:
         result.path_BW[0, :3] = torch.tensor([0, 2, 4])
         result.parents_BK.copy_(parents_BK)
-    seats = [SimpleNamespace(epoch=1, commit=lambda tokens: None, spec=SimpleNamespace(logprobs=None))] * 2
+    seats = [seat()] * 2
     output = RoundOutput(torch.device("cpu"), 0)
     output.copy(cast("Rows", list(enumerate(seats))), result, torch.empty(0))
     return list(output.land())
@@ -37,3 +42,23 @@ def test_a_tree_tells_its_path_and_what_a_chain_would_have_been() -> None:
 def test_a_chain_tells_nothing_of_trees() -> None:
     for outcome in landed(None):
         assert (outcome.path, outcome.children, outcome.trunk) == ((), (), ())
+
+
+def test_results_stay_where_they_landed_while_later_rounds_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next round's step writes over the same buffers on the device before the host has read these."""
+    marks: list[int] = []
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: marks.append(1)))
+    monkeypatch.setattr(torch, "empty", lambda numbers, dtype, pin_memory: torch.zeros(numbers, dtype=dtype))
+    landings = [Landing(2 * (3 * 6 + 4)) for _ in range(2)]
+    result = RoundResult.allocate(2, 6, trees=True)
+    result.tokens_BW.zero_()
+    result.count_B.fill_(2)
+    outputs = []
+    for landing in landings:
+        output = RoundOutput(torch.device("cpu"), 0, landing)
+        result.tokens_BW.add_(1)
+        output.leave(cast("Rows", [(0, seat())]), SimpleNamespace(result=result, logits_BWV=torch.zeros(0)))
+        output.fetch()
+        outputs.append(output)
+    assert [[outcome.tokens for outcome in output.land()] for output in outputs] == [[(1, 1)], [(2, 2)]]
+    assert (len(marks), outputs[0].done) == (2, landings[0].done)
