@@ -26,3 +26,5 @@ class BucketChoice:
     visit: Visit | None = None
     due: dict[Width, int] = field(default_factory=dict)
     visits: dict[Width, int] = field(default_factory=dict)
+    begun: int = 0
+    scatter: float = 0.0

@@ -13,6 +13,8 @@ FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
 Cell = tuple[int, Width]
+_APART = 1.2
+"""First rounds of a width set it at most so far from what others let expect, and a run of its kind no farther."""
 _LEAST = 0.1
 """Of what warm-up measured, whatever was learned since: no round costs nothing."""
 
@@ -69,7 +71,7 @@ class CostTable:
 
     def live_rounds(self, bucket: int, width: Width) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
-        return len(self._first[bucket, width])
+        return FIRST_ROUNDS if (bucket, width) in self._runs else len(self._first[bucket, width])
 
     def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0) -> None:
         """Learns that a served round took `micros`.
@@ -82,10 +84,10 @@ class CostTable:
         in_a_row = self._last.get(bucket) == width
         self._last[bucket] = width
         first = self._first[cell]
-        if len(first) < FIRST_ROUNDS:
+        if len(first) < FIRST_ROUNDS and cell not in self._runs:
             base, whole = self._base[cell], self._moved(cell, _within(error, _LARGEST_FIRST), context)
             first.append(log(max(_LEAST, whole / base)))
-            self._cell[cell] = base * exp(median(first))
+            self._cell[cell] = self._likely(cell, base * exp(median(first)), self._drafted(bucket))
             if width != 1:
                 trees, draft = isinstance(width, Tree), _within(median(first), _LARGEST_STEP)
                 self._drafts[bucket, trees] = self._latest[trees] = draft
@@ -99,16 +101,35 @@ class CostTable:
     def compared(self, bucket: int, width: Width, other: Width, dearer: float, context: float = 0.0) -> None:
         """Learns the log of what a round of `width` costs by one of `other`, each among its like, at such contexts.
 
-        It is worth more than what single rounds show, which move this cell no longer.
+        It is worth more than what single rounds show, which move this cell no longer. Between trees and chains it tells
+        of others of its kind as well: theirs were measured at other times.
         """
         cell = bucket, width
         error = dearer + log(self.cost(bucket, other, context) / self.cost(bucket, width, context))
         self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0), context)
         self._runs.add(cell)
+        if (trees := isinstance(width, Tree)) == isinstance(other, Tree):
+            return
+        for one in self._drafted(bucket):
+            if isinstance(one[1], Tree) == trees and one not in self._runs:
+                self._cell[one] = self._likely(one, self._cell[one], [cell])
+                self._first[one] = [0.0] * FIRST_ROUNDS
 
     def table(self) -> dict[Cell, float]:
         """All costs by (bucket, width), of short contexts."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
+
+    def _drafted(self, bucket: int) -> list[Cell]:
+        """Cells of rounds with drafts in a bucket of which some were served."""
+        return [cell for cell in self._cell if cell[0] == bucket and cell[1] != 1]
+
+    def _likely(self, cell: Cell, micros: float, others: Sequence[Cell]) -> float:
+        """What first rounds of a cell say, as far as others let it be so: a draft and the host take as long in all."""
+        more = [self._cell[one] - self._base[one] for one in others if one != cell]
+        if not more or cell[1] == 1:
+            return micros
+        usual = self._base[cell] + median(more)
+        return max(usual / _APART, min(usual * _APART, micros))
 
     def _moved(self, cell: Cell, error: float, context: float) -> float:
         """What the cell must be for the cost at such contexts to be larger by `error`, a log."""

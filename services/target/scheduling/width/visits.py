@@ -6,14 +6,21 @@ shows its cost at the clock of the width in use, which may be several percent of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
-from statistics import median
+from statistics import fmean, median
 
 from services.target.core.width import Width
 
 RUN = 16
 """Rounds of a run: the clock follows within the first half, and the second is measured."""
 _LEAST = 4
+
+
+def scatter(micros: Sequence[float]) -> float:
+    """By what share of the middle one rounds differ from it, on average."""
+    middle = median(micros)
+    return fmean(abs(each - middle) for each in micros) / middle
 
 
 class Visit:

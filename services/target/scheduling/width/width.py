@@ -11,7 +11,10 @@ from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.policy import ServedRounds
-from services.target.scheduling.width.visits import RUN, Visit
+from services.target.scheduling.width.visits import RUN, Visit, scatter
+
+_FREE_VISITS = 2
+"""Of trees from chains or the other way, in a bucket, that no budget holds back: what they show decides all rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class AdaptiveSettings:
     A visit is a run of rounds of another width that promises the share `near` of the present one's tokens per second.
     It is visited again after `visit_first` rounds, and then each time after `visit_growth` times as many, up to
     `visit_last`. Rounds of fewer rows than `visit_rows` leave a GPU below its limit, and what they accept changes too
-    often for runs.
+    often for runs. Trees and chains visit one another there too: what a tree asks of the host falls into the round
+    behind it, so single rounds do not tell. They are near by `doubt` times the share by which rounds scatter, less.
 
     No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
@@ -47,6 +51,7 @@ class AdaptiveSettings:
     close: float = 0.85
     probe_close: int = 8
     near: float = 0.94
+    doubt: float = 3.0
     visit_rows: int = 16
     visit_first: int = 64
     visit_growth: int = 4
@@ -127,7 +132,8 @@ class AdaptiveWidth:
         state = self._state(bucket, rates)
         better = self._better(state, rates)
         if state.visit is not None:
-            if bucket == self._bucket and better is None and self._near(rates, state.visit.width, state.width):
+            held = better is None or self._apart(state.visit.width, state.width)
+            if bucket == self._bucket and held and self._near(state, rates, state.visit.width):
                 return state.visit.next() or state.width
             state.visit = None
         if better is not None:
@@ -267,34 +273,47 @@ class AdaptiveWidth:
 
     def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         """Begins a visit of the best width that is near and due, behind a run of the present one."""
-        if len(state.recent) < RUN // 2 or bucket < self._settings.visit_rows:
+        if len(state.recent) < RUN // 2:
             return None
+        state.scatter = scatter(state.recent)
         near = [
             index
             for index, width in enumerate(self.widths)
-            if index != current and self._near(rates, width, state.width)
-            and state.rounds >= state.due.get(width, 0) and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
+            if index != current and state.rounds >= state.due.get(width, 0) and self._near(state, rates, width)
+            and (self._apart(width, state.width) or self._runs_tell(bucket, width))
         ]  # fmt: skip
         if not near:
             return None
         other = max(near, key=rates.__getitem__)
         width = self.widths[other]
-        if not self._pays(bucket, width, rates[other] / rates[current], RUN):
+        first = self._apart(width, state.width) and state.begun < _FREE_VISITS
+        if not first and not self._pays(bucket, width, rates[other] / rates[current], RUN):
             return None
         state.visit = Visit(width, state.width, list(state.recent))
-        visits = state.visits[width] = state.visits.get(width, 0) + 1
-        gap = self._settings.visit_first * self._settings.visit_growth ** (visits - 1)
-        state.due[width] = state.rounds + min(gap, self._settings.visit_last)
+        state.begun += 1
+        gap = self._settings.visit_first * self._settings.visit_growth ** state.visits.get(width, 0)
+        state.due[width] = state.due[state.width] = state.rounds + min(gap, self._settings.visit_last)
         return state.visit.next()
 
-    def _near(self, rates: Sequence[float], width: Width, present: Width) -> bool:
-        rate, held = (rates[self.widths.index(one)] for one in (width, present))
-        return rate > self._settings.near * held
+    def _runs_tell(self, bucket: int, width: Width) -> bool:
+        """Whether runs tell of a width of the same kind what single rounds have not."""
+        return bucket >= self._settings.visit_rows and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
+
+    def _apart(self, one: Width, other: Width) -> bool:
+        """Whether one is a tree and the other a chain with drafts."""
+        return isinstance(one, Tree) != isinstance(other, Tree) and 1 not in (one, other)
+
+    def _near(self, state: BucketChoice, rates: Sequence[float], width: Width) -> bool:
+        """Whether a width may be as good as the present one: of the other kind by how much rounds scatter, too."""
+        rate, held = (rates[self.widths.index(one)] for one in (width, state.width))
+        doubt = self._settings.doubt * state.scatter if self._apart(width, state.width) else 0.0
+        return rate > (self._settings.near - doubt) * held
 
     def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: Width, micros: float | None) -> None:
         visit.landed(width, micros)
         if visit.ended:
             state.visit = None
+            state.visits[visit.width] = state.visits.get(visit.width, 0) + 1
             if (dearer := visit.dearer()) is not None:
                 self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
 

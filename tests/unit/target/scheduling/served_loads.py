@@ -87,7 +87,9 @@ def fresh_policy(widths: Sequence[int], micros: Micros, per_token: float = 0.0) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class Round:
+    """A round that was planned, and what it takes."""
+
     rows: tuple[int, ...]
     bucket: int
     width: int
@@ -176,7 +178,7 @@ class Served:
             for uid in range(first, first + requests)
         }
         waiting, total = list(self._draws), 0.0
-        in_flight: _Round | None = None
+        in_flight: Round | None = None
         while waiting or self._left or in_flight:
             room = _RAMP if at_once is None else min(_RAMP, at_once - len(self._left))
             joined = waiting[:room]
@@ -191,7 +193,7 @@ class Served:
             in_flight = planned
         return total
 
-    def _plan(self, with_prompts: bool) -> _Round:
+    def _plan(self, with_prompts: bool) -> Round:
         rows = tuple(self._left)
         bucket = _bucket(len(rows))
         context = sum(self._prompt + self._tokens - left for left in self._left.values())
@@ -204,9 +206,9 @@ class Served:
         if isinstance(width, Ragged):
             takes = self._policy.takes(width, rows)
             assert sum(takes) <= width.rows and min(takes) >= width.grain, "whole pieces that fit"
-        return _Round(rows, bucket, width, takes, micros, with_prompts, context)
+        return Round(rows, bucket, width, takes, micros, with_prompts, context)
 
-    def _land(self, landed: _Round, tokens: int) -> None:
+    def _land(self, landed: Round, tokens: int) -> None:
         committed = 0
         for uid, take in zip(landed.rows, landed.takes, strict=True):
             if uid not in self._left:

@@ -4,6 +4,7 @@ from math import log
 
 import pytest
 
+from services.target.core.width import Tree
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
 from tests.unit.target.scheduling.acceptance_profiles import BUCKETS, WIDTHS, micros_table
 
@@ -64,6 +65,30 @@ def test_a_width_compared_beside_long_contexts_keeps_what_it_costs_more() -> Non
     served(table, 6, 1000.0, 200)
     assert table.cost(1, 6) == pytest.approx(1000.0, rel=0.02)
     assert table.cost(1, 8) == pytest.approx(1200.0, rel=0.02)
+
+
+def test_what_a_run_shows_of_a_tree_holds_for_its_like() -> None:
+    """Their first rounds were slow by chance, of plain ones and chains as well, which the run does not speak of."""
+    micros = {(8, width): 600.0 for width in (1, 4, 8, Tree(8), Tree(16))}
+    table = CostTable((1, 4, 8, Tree(8), Tree(16)), (8,), micros)
+    for width, took in ((8, 1200.0), (4, 1400.0), (Tree(8), 1400.0), (Tree(16), 1400.0)):
+        for _ in range(FIRST_ROUNDS):
+            table.measured(8, width, took)
+    chains = [table.cost(8, width) for width in (1, 4, 8)]
+    table.compared(8, Tree(16), 8, log(1000.0 / 1200.0))
+    assert table.cost(8, Tree(16)) == pytest.approx(1000.0 * table.cost(8, 8) / 1200.0, rel=0.01)
+    assert table.cost(8, Tree(8)) < 1.21 * table.cost(8, Tree(16))
+    assert [table.cost(8, width) for width in (1, 4, 8)] == chains
+    assert table.live_rounds(8, Tree(8)) == FIRST_ROUNDS
+
+
+def test_first_rounds_cannot_set_one_width_far_from_all_others() -> None:
+    """A draft and the host take as long in all: what was measured at twice the time was something else's."""
+    table = CostTable((1, 4, 8, 16), (8,), {(8, width): 600.0 for width in (1, 4, 8, 16)})
+    for width, took in ((4, 1200.0), (16, 1250.0), (8, 2500.0)):
+        for _ in range(FIRST_ROUNDS):
+            table.measured(8, width, took)
+    assert table.cost(8, 8) < 1.25 * table.cost(8, 16)
 
 
 def test_contexts_that_shrink_leave_no_round_for_nothing() -> None:
