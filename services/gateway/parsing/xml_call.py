@@ -22,6 +22,7 @@ from services.gateway.parsing.xml_tags import (
     PARAMETER,
     Tag,
     may_be_tag,
+    next_tag,
     tag_at,
 )
 
@@ -145,7 +146,7 @@ class XmlCall:
             self.done, self.rest = True, inner.rest[end:]
 
     def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
-        start = self._kept.find("<")
+        start = next_tag(self._kept)
         if start != 0:
             text = self._kept if start < 0 else self._kept[:start]
             # A line end before a tag may belong to the tag.

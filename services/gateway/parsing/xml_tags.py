@@ -18,6 +18,7 @@ _OPENING = re.compile(
     r"(?:\s[^<>]{0,256})?)>"
 )
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
+_FIRST = re.compile(r"<(?:[fpt]|\s{0,8}(?:\Z|/\s{0,8}(?:[fpt]|\Z)))")
 _BLOCK = "<tool_call>"
 _BEGINNINGS = ("<function=", "<functionname=", "<parameter=", "<parametername=")
 _ENDINGS = ("</function", "</parameter", "</tool_call")
@@ -40,6 +41,12 @@ def tag_at(text: str, at: int = 0) -> Tag | None:
     if found.re is _CLOSING:
         return Tag("/" + found[1], "", found.end())
     return Tag(found[1], (found[2] or found[3]).strip().strip("\"'").strip(), found.end())
+
+
+def next_tag(text: str) -> int:
+    """Where the first tag may begin; -1 where none can."""
+    found = _FIRST.search(text)
+    return found.start() if found else -1
 
 
 def may_be_tag(text: str) -> bool:
