@@ -31,7 +31,7 @@ from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
 
 ROWS, TEMPERATURES, STREAMS = (8, 16), (0.0, 0.8), (1, 8, 32)
-WIDTHS = (1, 4, 8, 16)
+WIDTHS = (1, 4, 8, 16, 32)
 READY_S = 240.0
 COMPILE_THREADS = 6
 OUT_OF_REACH = "p" * 90

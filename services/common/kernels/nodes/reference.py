@@ -134,8 +134,12 @@ def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
 
 
 def trunk_of(parents: Sequence[int]) -> list[int]:
-    """Return the rows of the path of first children, of drafts that are all there."""
-    return first_path(parents, parents)
+    """Return the rows of the path of first children, of drafts that are all there; a search is quicker than a loop."""
+    rows, row, last = list[int](), 0, len(parents)
+    while row in parents[row:]:
+        row = parents.index(row, row, last) + 1
+        rows.append(row)
+    return rows
 
 
 def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:

@@ -35,7 +35,7 @@ _MOST_SCALE = 2.0
 class NodeAcceptance(Acceptance):
     """Expected commits of the requests that decode now, in rounds of chains and of trees."""
 
-    refreshed_at_once = 8
+    refreshed_at_once = 4
     """Less than of chains: a row of trees takes twice the time."""
 
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
