@@ -370,12 +370,9 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"tls": {"certManager": {"enabled": True}}}, "/tls/certManager/issuerRef/name", "client-facing certificate"),
     ({"tls": {"certManager": {"internal": True}}}, "/tls/certManager/internalIssuerRef/name", "private authority"),
     ({"tls": {"certManager": {"dnsNames": ["a.example"]}}}, "/tls/certManager/dnsNames", "tls.certManager.enabled"),
-    (
-        {"serviceAccount": {"create": False, "annotations": {"a": "b"}}},
-        "/serviceAccount/annotations",
-        "serviceAccount.create",
-    ),
+    ({"serviceAccount": {"create": False, "annotations": {"a": "b"}}}, "/serviceAccount/annotations", "Account.create"),
     ({"networkPolicy": {"enabled": False, "egress": {"enabled": True}}}, "/networkPolicy/enabled", "no egress"),
+    ({"networkPolicy": {"enabled": False}, "workers": _RAY}, "/networkPolicy/enabled", "every pod would reach Ray"),
     (
         {"model": {"existingClaim": "", "download": _FETCH}, "networkPolicy": {"egress": {"enabled": True}}},
         "/networkPolicy/egress/extra",
