@@ -143,11 +143,14 @@ class CallSplitter:
             self._before.taken()
             self._kept, self._block = self._kept[end:], ""
             return True
-        for tag in self._openings:
-            if tag not in ("", LIST) and self._kept.startswith(tag):
+        tags = self._openings.keys() - {"", LIST}
+        for tag in tags:
+            if self._kept.startswith(tag):
                 self._before.taken()
                 self._enter(tag)
                 return True
+        if any(tag.startswith(self._kept) for tag in tags):
+            return False  # before a body is tried that may begin with anything
         inside = self._openings.get(self._block, []) if self._block else self._loose
         if self._begin(inside, parts, loose=self._block in ("", LIST)):
             return True

@@ -126,6 +126,7 @@ OF_LLAMA = of(
         "without call": ('<|python_tag|>write(content="x")', [W]),
         "a list of Python": ('<|python_tag|>[now(), write(content="x")]', [A, W]),
         "two lines of Python": ('<|python_tag|>now.call()\nwrite.call(content="x")', [A, W]),
+        "a list and a tag": ("<|python_tag|>[now(), <|python_tag|>write(content='x')]", [A, W]),
         "blanks in Python": ('<|python_tag|> write.call( content = "x" )', [W]),
     },
 )
