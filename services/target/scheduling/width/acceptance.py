@@ -54,15 +54,16 @@ class Row:
     """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width.
 
     `nodes` are the chances of a tree's rows, once a round of trees has shown them. `gathered` are tokens by rows,
-    each `worth` so much.
+    each `worth` so much. Its chain `promised` so many drafts of a few when they were last looked at.
     """
 
-    __slots__ = ("cap", "chances", "expected", "gathered", "left", "nodes", "rounds", "uid", "worth")
+    __slots__ = ("cap", "chances", "expected", "gathered", "left", "nodes", "promised", "rounds", "uid", "worth")
 
     def __init__(self, uid: int, longest: int, cap: int, left: int, widths: int) -> None:
         self.uid = uid
         self.gathered: list[float] = []
         self.worth = 1.0
+        self.promised = 0.0
         self.chances = Chances(longest)
         self.nodes: Chances | None = None
         self.cap = cap
@@ -74,7 +75,7 @@ class Row:
 class Acceptance:
     """Expected commits of the requests that decode now; an observation costs O(longest draft)."""
 
-    refreshed_at_once = 32
+    refreshed_at_once = 6
     """Rows, up to which each is looked at again after each of its rounds."""
 
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:

@@ -59,7 +59,7 @@ class NodeAcceptance(Acceptance):
         _add(self._trees, drafted, path, shared)
         _add(row.nodes, drafted, path, own)
         promised, tried = self._promised.matched, self._promised.tried
-        promised[0] = promised[0] * shared + _extra(self._chances(row, min(_FIRST, self._longest)))
+        promised[0] = promised[0] * shared + row.promised
         tried[0] = tried[0] * shared + 1.0
 
     def _values(self, row: Row) -> Iterable[float]:
@@ -72,7 +72,8 @@ class NodeAcceptance(Acceptance):
 
     def _gathered_nodes(self, row: Row, chain: Sequence[float]) -> list[float]:
         own, others = row.nodes or self._unknown, self._trees
-        most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(chain)
+        row.promised = _extra(chain)
+        most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(row.promised)
         before, total = _HOPE, 1.0
         gathered = [1.0]
         every = zip(own.matched, own.tried, others.matched, others.tried, chain, strict=False)
@@ -84,12 +85,12 @@ class NodeAcceptance(Acceptance):
             gathered.append(total if total < most else most)
         return gathered
 
-    def _scale(self, chain: Sequence[float]) -> float:
+    def _scale(self, extra: float) -> float:
         """What a request's chain promises, by the mean of those whose trees were observed."""
         promised, tried = self._promised.matched[0], self._promised.tried[0]
         if promised <= 0.0:
             return 1.0
-        return min(_MOST_SCALE, max(1.0 / _MOST_SCALE, _extra(chain) * tried / promised))
+        return min(_MOST_SCALE, max(1.0 / _MOST_SCALE, extra * tried / promised))
 
 
 def _extra(chances: Sequence[float]) -> float:
