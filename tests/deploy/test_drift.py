@@ -262,3 +262,13 @@ def test_committed_dashboards_hold_the_panels_of_the_code() -> None:
             assert all(queries) and len(queries) == len(set(queries))
             for link in panel.get("links", []):
                 assert (ROOT / link["url"]).is_file()
+
+
+def test_every_download_that_is_shown_or_done_pins_a_revision() -> None:
+    """Whoever pastes it gets the same weights next year; names of other things may follow in the same line."""
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    files += [path for path in (ROOT / "deploy").rglob("*") if path.suffix in (".md", ".yaml", ".py", ".tpl", ".txt")]
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in files if path.suffix not in (".png", ".pyc")}
+    shown = [(name, one) for name, text in texts.items() for one in re.findall(r"\bhf,? download\b[^&`|\n]*", text)]
+    assert len(shown) >= 4
+    assert [each for each in shown if "--revision" not in each[1]] == []
