@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 Model = TypeVar("Model")
-MOST = 16
+MOST = 24
 """Models that are kept."""
 
 

@@ -177,7 +177,7 @@ class Rig:
     ) -> None:
         self.settings = settings
         self.model: Target = loaded(load_target, target, dtype=settings.dtype, whole=settings.whole)
-        self.context: DraftContext = NoContext() if drafter is None else open_context(drafter, self.model)
+        self.context: DraftContext = NoContext() if drafter is None else loaded(opened, drafter, target=self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,
             blocks=settings.blocks,
@@ -303,6 +303,11 @@ class Rig:
             done.accepted += progress.accepted
             done.drafted += progress.drafted
             done.cached = max(done.cached, progress.request.cached_tokens)
+
+
+def opened(drafter: Path, target: Target) -> DraftContext:
+    """A drafter's context, which rigs of a model share too."""
+    return open_context(drafter, target)
 
 
 def _packs(most: int, recurrent: bool) -> tuple[PackShape, ...]:

@@ -144,6 +144,10 @@ class BlockPool:
         """Number of owners of a block, releases that wait for the fence included."""
         return self._owners[block]
 
+    def counts(self) -> Sequence[int]:
+        """Numbers of owners of all blocks, the pad block first."""
+        return self._owners
+
     def leaving(self) -> Iterable[int]:
         """Blocks whose release waits for the fence; a block is listed once for each owner that released it."""
         return (block for _, blocks in self._leaving for block in blocks)

@@ -1,6 +1,5 @@
 """Checks I7: every block and snapshot is in one place, and every counted owner is a request that exists."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 from services.target.cache.manager import KVCacheManager, StateKeeper
@@ -25,13 +24,16 @@ def check_memory(
 def _check_blocks(memory: KVCacheManager, running: Iterable[Request]) -> None:
     pool = memory.pool
     pool.check()
-    owners = Counter(pool.leaving())
+    owners = [0] * (pool.total + 1)
+    for block in pool.leaving():
+        owners[block] += 1
     for request in running:
         assert len(set(request.blocks)) == len(request.blocks), f"request {request.uid} owns a block twice"
         assert len(request.blocks) * pool.block_size >= request.computed, f"request {request.uid} outgrew its blocks"
-        owners.update(request.blocks)
-    for block in range(1, pool.total + 1):
-        assert pool.owners(block) == owners[block], f"block {block}: {pool.owners(block)} owners, {owners[block]} known"
+        for block in request.blocks:
+            owners[block] += 1
+    wrong = [(block, *both) for block, both in enumerate(zip(pool.counts(), owners, strict=True)) if both[0] != both[1]]
+    assert not wrong, f"block, owners and known ones: {wrong}"
     assert pool.free + pool.owned + pool.idle == pool.total, "a block is lost"
     if memory.cache is not None:
         memory.cache.check()
