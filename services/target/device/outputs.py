@@ -128,7 +128,7 @@ class RoundOutput:
         self._fetched = True
         if self._left is not None:
             rows, step = self._left
-            self.copy(rows, step.result, step.logits_BWV, to_host if self._landing is None else self._landing.take)
+            self.copy(rows, step.result, step.logits_BWV, Tensor.clone if self._landing is None else self._landing.take)
         if self._landing is not None:
             self.done = self._landing.done
             self.done.record()
