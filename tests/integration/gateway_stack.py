@@ -16,6 +16,7 @@ from services.gateway.app import GatewayApp, GatewayBound
 from services.gateway.settings import GatewaySettings
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.kept_templates import kept_templates
 
 WAIT_S = 30.0
 
@@ -81,8 +82,9 @@ async def harness(
     fields: dict[str, Any] = {"targets": tuple(addresses), "propagation_s": 0.0, "drain_grace_s": 2.0} | changes
     if "models" not in fields:
         fields["tokenizer"] = str(write_tokenizer(folder))
-    app = GatewayApp(GatewaySettings(**fields))
-    bound = await app.start()
+    with kept_templates():
+        app = GatewayApp(GatewaySettings(**fields))
+        bound = await app.start()
     try:
         async with connect(bound.grpc, client, client_options) as channel:
             stub = inference_pb2_grpc.InferenceServiceStub(channel)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -32,8 +33,8 @@ LIMIT_S = 1.0
 # Where the ticks of user and system stand in /proc/PID/stat, behind the name.
 _USER = 11
 
-START_S = 10.0
-"""Time to start Python and compile the template."""
+START_S, LONGEST_START_S = 10.0, 60.0
+"""Time to start Python and compile the template; the longer one where the machine gives a child no processor."""
 
 BUSY = 0.25
 """Share of the time that a child must have computed, so that its chat is what took it: others may be in its way."""
@@ -147,7 +148,7 @@ class ChatRenderer:
         """
         child = _Child()
         try:
-            child.ask(self._first, START_S)
+            child.begin(self._first)
         except OSError:
             child.end()
             raise
@@ -220,6 +221,27 @@ class _Child:
             return 0.0
         return (int(fields[_USER]) + int(fields[_USER + 1])) / os.sysconf("SC_CLK_TCK")
 
+    def begin(self, first: bytes) -> None:
+        """Sends the frame of the template and waits until it is compiled.
+
+        Raises:
+            TimeoutError: it was not in time.
+            OSError: the process has ended.
+        """
+        begun = time.monotonic()
+        self._ours.settimeout(START_S)
+        send(self._ours, first)
+        while not self._speaks(START_S / 10):
+            waited_s = time.monotonic() - begun
+            if waited_s > (START_S if self.computed_s() > BUSY * START_S else LONGEST_START_S):
+                raise TimeoutError
+        self._answer(time.monotonic() + START_S)
+
+    def _speaks(self, within_s: float) -> bool:
+        waiting = select.poll()
+        waiting.register(self._ours, select.POLLIN)
+        return bool(waiting.poll(within_s * 1000))
+
     def ask(self, content: bytes, limit_s: float) -> bytearray:
         """Sends a frame and waits for its answer.
 
@@ -230,6 +252,9 @@ class _Child:
         end = time.monotonic() + limit_s
         self._ours.settimeout(limit_s)
         send(self._ours, content)
+        return self._answer(end)
+
+    def _answer(self, end: float) -> bytearray:
         (length,) = LENGTH.unpack(self._read(LENGTH.size, end))
         return self._read(length, end)
 

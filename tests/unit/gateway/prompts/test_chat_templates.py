@@ -14,7 +14,8 @@ import jinja2
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from services.common.request.errors import PacelineError
+from services.common.request.errors import PacelineError, Reason
+from services.gateway.prompts import chat_renderer
 from services.gateway.prompts.chat_renderer import ROOT, ChatRenderer
 from tests.support.fakes_tokenizer import build_tokenizer
 
@@ -216,6 +217,28 @@ def test_a_process_that_was_killed_is_started_again(renderer: Callable[..., Chat
     wait(lambda: gone(child))
     assert ours.render(said("two")) == "two"
     ours.close()
+    assert set(children(os.getpid())) <= before
+
+
+def test_a_process_that_starts_slowly_is_waited_for_where_it_gets_no_processor(
+    renderer: Callable[..., ChatRenderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_renderer, "START_S", 0.02)  # no Python starts in that
+    monkeypatch.setattr(chat_renderer, "BUSY", 1e6)
+    assert renderer("{{ messages[0].content }}").render(said("one")) == "one"
+
+
+@pytest.mark.parametrize(("longest_s", "busy"), [(0.02, 1e6), (60.0, -1.0)], ids=["at all", "computing"])
+def test_a_process_that_starts_too_slowly_is_said_to_be_none(
+    renderer: Callable[..., ChatRenderer], monkeypatch: pytest.MonkeyPatch, longest_s: float, busy: float
+) -> None:
+    monkeypatch.setattr(chat_renderer, "START_S", 0.02)
+    monkeypatch.setattr(chat_renderer, "LONGEST_START_S", longest_s)
+    monkeypatch.setattr(chat_renderer, "BUSY", busy)
+    before = set(children(os.getpid()))
+    with pytest.raises(PacelineError, match="cannot be started") as caught:
+        renderer("{{ messages[0].content }}").render(said("one"))
+    assert caught.value.reason is Reason.OVERLOADED
     assert set(children(os.getpid())) <= before
 
 
