@@ -13,7 +13,8 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 
 
 def test_trees_say_what_plain_decoding_says_and_are_worth_more_than_chains() -> None:
-    lines = list(served("embedded", Namespace(device=DEVICE, rows=[8], streams=[1, 8, 32], tokens=96, fixed=True)))
+    load = {"rows": [8], "streams": [1, 8, 32], "tokens": 96, "warm": 1}
+    lines = list(served("embedded", Namespace(device=DEVICE, fixed=True, by_pace=False, **load)))
     assert len(lines) == 6
     assert [line.differ for line in lines] == [0] * len(lines)
     assert [line.captured for line in lines] == [0] * len(lines)
