@@ -207,8 +207,9 @@ def test_a_draft_that_breaks_the_rule_becomes_the_one_way_that_a_grammar_has() -
         ("abcdabef", "ab", "efx", "efa"),
         ("", "abcdab", "xab", "cda"),
         ("xyxz", "", "zz", ""),
+        ("abcdabx", "ab", "xxx", "cda"),
     ],
-    ids=["output", "before", "never", "last", "kept", "longest", "behind", "later", "outside"],
+    ids=["output", "before", "never", "last", "kept", "longest", "behind", "later", "outside", "allowed"],
 )
 def test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before(
     before: str, output: str, drafts: str, expected: str
