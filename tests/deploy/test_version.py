@@ -48,3 +48,13 @@ def test_a_place_that_was_forgotten_stops_a_release(checkout: Path, file: str) -
 def test_a_release_without_a_section_is_refused(checkout: Path) -> None:
     version.change("9.8.7", version.PLACES, checkout)
     assert version.disagreement("v9.8.7", checkout) == "CHANGELOG.md has no section for 9.8.7"
+
+
+@pytest.mark.parametrize("job", ["wheel", "images", "chart"])
+def test_what_a_release_publishes_says_what_it_holds_and_who_built_it(job: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    text = str(workflow["jobs"][job]["steps"])
+    assert "actions/attest-build-provenance@" in text
+    held = {"wheel": "cyclonedx-py environment served", "images": "'sbom': True", "chart": "cat parts/worker.digest"}
+    assert held[job] in text
+    assert ("aquasecurity/trivy-action@" in text) == (job == "images")
