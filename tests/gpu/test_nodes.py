@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import pytest
 
-from tests.bench.gpu.nodes import served
+from tests.bench.gpu.nodes import arguments, served
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 
 
 def test_trees_say_what_plain_decoding_says_and_are_worth_more_than_chains() -> None:
-    load = {"rows": [8], "streams": [1, 8, 32], "tokens": 96, "warm": 1}
-    lines = list(served("embedded", Namespace(device=DEVICE, fixed=True, by_pace=False, **load)))
+    asked = ["--device", DEVICE, "--rows", "8", "--streams", "1", "8", "32", "--tokens", "96", "--fixed"]
+    lines = list(served("embedded", arguments(asked)))
     assert len(lines) == 6
     assert [line.differ for line in lines] == [0] * len(lines)
     assert [line.captured for line in lines] == [0] * len(lines)

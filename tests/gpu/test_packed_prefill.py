@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SLOTS, TOKENS = 16, 24
 LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 200, 300, 500, 5, 700, 33, 450)
 """Around the ends of blocks and of segments, and longer than a round's chunk."""
-LONG = tuple(range(400, 500, 6))[:SLOTS]
+LONG = tuple(range(800, 900, 6))[:SLOTS]
 """Several packs of them are full, while those of the first one decode."""
 
 

@@ -82,8 +82,8 @@ class Told:
     speed: float
 
 
-def main() -> int:
-    """Measures what was asked for; returns 1 where a text differs."""
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the command line, or what is given, says."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.nodes", description=__doc__)
     parser.add_argument("--part", choices=("served", "verify", "kernels"), default="served")
     parser.add_argument("--pair", nargs="+", default=["embedded"])
@@ -96,9 +96,15 @@ def main() -> int:
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
-    asked = parser.parse_args()
+    asked = parser.parse_args(given)
     if asked.tiny:
         asked.rows, asked.streams, asked.tokens, asked.shape = [8], [1, 2], 12, ["tiny"]
+    return asked
+
+
+def main() -> int:
+    """Measures what was asked for; returns 1 where a text differs."""
+    asked = arguments()
     if asked.part != "served":
         more = verify_lines(asked.shape, asked.rows, asked.device) if asked.part == "verify" else ()
         for line in chain(choice_lines(asked.device), attention_lines(asked.device), more):
