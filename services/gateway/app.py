@@ -65,6 +65,9 @@ class GatewayBound(Bound):
 MOST_TENANTS = 100
 """That have series of their own where the settings name none."""
 
+SEVERAL = "several"
+"""The name in metrics, where there are several models, of what belongs to none of them."""
+
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
 
 UNUSABLE = (FolderError, TokenizerError, TenantsError, OSError)
@@ -84,7 +87,7 @@ class GatewayApp:
         names = tuple(one.name for one in settings.served if one.name)
         several = names if len(names) > 1 else ()
         registry = CollectorRegistry() if several else NamedRegistry(lambda: "".join(names) or self._pool.served)
-        self.metrics = GatewayMetrics(registry, "", several)
+        self.metrics = GatewayMetrics(registry, SEVERAL if several else "", several)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
         self._peers = Peers(outgoing, settings.target_tls_name)

@@ -147,8 +147,9 @@ async def test_metrics_and_status_tell_the_models_apart(tmp_path: Path) -> None:
         samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
         calls = [one for one in samples if one.name == "paceline_gateway_requests_total" and one.value]
         assert {(each.labels["model_name"], each.labels["code"]): each.value for each in calls} == {
-            ("small", "OK"): 1.0, ("large", "OK"): 1.0, ("", "NOT_FOUND"): 1.0,
+            ("small", "OK"): 1.0, ("large", "OK"): 1.0, ("several", "NOT_FOUND"): 1.0,
         }  # fmt: skip
+        assert all(each.labels["model_name"] for each in samples if each.name.startswith("paceline_"))
         ready = [one for one in samples if one.name == "paceline_gateway_ready_targets"]
         assert {each.labels["model_name"]: each.value for each in ready} == {"small": 1.0, "large": 2.0}
         told = await one.stub.GetStatus(inference_pb2.GetStatusRequest(), timeout=WAIT_S)

@@ -204,7 +204,7 @@ class GatewayMetrics(ServiceMetrics, ModelMetrics):
     """The metrics of a gateway; its pair label is empty.
 
     A gateway of several models has a set of ModelMetrics for each. What belongs to none of them, such as calls whose
-    model does not exist, has no name of a model then.
+    model does not exist, has the name that stands for all of them then.
     """
 
     gateway_dropped_connections = counter(

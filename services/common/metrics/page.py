@@ -18,7 +18,7 @@ tenants file: of those that `metrics_tenants` names, or else of the first hundre
 without a known key `unknown`, and where nobody needs a key all are `anybody`; a tenant with one of these names is told
 as `tenant other` and the like. `model_name` is `unknown` until a gateway has met a target. Of several models each has
 its own series; what belongs to none of them, such as a gateway's connections and calls whose model does not exist, then
-has an empty one. `/metrics/vllm` beside `/metrics` has those
+has the name `several`. `/metrics/vllm` beside `/metrics` has those
 that vLLM has too under its names, such as `vllm:num_requests_waiting`, with the pair as `engine`.
 
 Two laws hold at every scrape of an idle system: `committed_tokens = emitted_tokens + discarded_tokens` (I10), and the
