@@ -78,7 +78,7 @@ class Server:
         self._credentials = None if isinstance(entry, Front) else entry
         self._interceptors = [ErrorInterceptor(), *interceptors]
         self._options = list(options)
-        self._health_front = Front(most=PROBES)
+        self._health_front = Front(most=PROBES, probes=True)
         self._health = HealthServicer()
         self._main: grpc.aio.Server | None = None
         self._plain: grpc.aio.Server | None = None

@@ -64,10 +64,12 @@ class Doorman:
         most: int = CONNECTIONS,
         dropped: Dropped = lambda reason: None,
         proof: bool = False,
+        probes: bool = False,
     ) -> None:
         """Without `find` nobody needs a key, and calls count by address; at most `most` connections are open.
 
-        With `proof` those who have not proven who they are are strangers.
+        With `proof` those who have not proven who they are are strangers. Calls of `probes` are short and few, so none
+        keeps its connection from making room.
 
         `dropped` hears of each that ends, or is turned away, for `room`, its calls without known `keys`, or `protocol`.
         """
@@ -75,9 +77,10 @@ class Doorman:
         self._dropped = dropped
         self._most = most
         self._strange = proof or find is not None
+        self._quiet_s, self._a_connection = (0.0, 1.0) if probes else (QUIET_S, A_CONNECTION)
         self._clock = clock
-        self._calls = Allowances(CALLS_A_SECOND, CALLS_AT_ONCE, clock)
         self._strange_calls = Allowances(STRANGE_CALLS_A_SECOND, STRANGE_CALLS_AT_ONCE, clock)
+        self._calls = self._strange_calls if probes else Allowances(CALLS_A_SECOND, CALLS_AT_ONCE, clock)
         self._strangers: defaultdict[str, list[Relay]] = defaultdict(list)
         self._all: set[Relay] = set()
 
@@ -86,13 +89,20 @@ class Doorman:
         """All connections."""
         return [*self._all]
 
+    def knows(self, relay: Relay) -> bool:
+        """It has entered, and has not left."""
+        return relay in self._all
+
     def enter(self, relay: Relay) -> bool:
-        """Lets a connection in, for which another one may have to go; False when there is no room."""
+        """Lets a connection in, for which another one of the address that has most may have to go.
+
+        False when there is no room.
+        """
         theirs = self._strangers[relay.address]
         if len(theirs) >= (STRANGERS if self._strange else self._most // 2):
             room = self._evicted(theirs)
         elif len(self._all) >= min(self._most, most_connections()):
-            room = self._evicted([each for several in self._strangers.values() for each in several])
+            room = self._evicted(max(self._strangers.values(), key=len, default=[]))
         else:
             room = True
         if room:
@@ -105,7 +115,7 @@ class Doorman:
 
     def patience(self, relay: Relay) -> float:
         """Seconds that a new connection waits: those who asked for too much before are heard later."""
-        return min(LONGEST_S, self._strange_calls.take(relay.address, A_CONNECTION))
+        return min(LONGEST_S, self._strange_calls.take(relay.address, self._a_connection))
 
     def blame(self, relay: Relay) -> None:
         """A connection had to end for what it sent."""
@@ -114,7 +124,7 @@ class Doorman:
 
     def _evicted(self, strangers: Sequence[Relay]) -> bool:
         least = min(strangers, key=lambda each: (each.claim, each.heard), default=None)
-        if least is None or (least.claim == BUSY and self._clock() - least.heard < QUIET_S):
+        if least is None or (least.claim == BUSY and self._clock() - least.heard < self._quiet_s):
             return False
         self._dropped("room")
         self.leave(least)

@@ -39,12 +39,14 @@ class Front:
         most: int = CONNECTIONS,
         dropped: Dropped = lambda reason: None,
         proof: bool = False,
+        probes: bool = False,
     ) -> None:
         """Binds nothing yet; `find` and `context` are None where no key is needed, and for plaintext.
 
         `dropped` hears why a connection had to end, as the doorman tells it. With `proof` a peer may do little until
-        the service has called `prove`.
+        the service has called `prove`. A listener for `probes` has short calls alone.
         """
+        self._probes = probes
         self._proof, self._by_path = proof, weakref.WeakValueDictionary[str, Relay]()
         self._numbers = itertools.count()
         self._most, self._dropped = most, dropped
@@ -73,7 +75,7 @@ class Front:
             OSError: the address cannot be bound.
         """
         self._loop = asyncio.get_running_loop()
-        self._doorman = Doorman(self._find, self._loop.time, self._most, self._dropped, self._proof)
+        self._doorman = Doorman(self._find, self._loop.time, self._most, self._dropped, self._proof, self._probes)
         self._pace = Allowance(ACCEPTS_A_SECOND, ACCEPTS_AT_ONCE, self._loop.time)
         host, _, port = address.rpartition(":")
         found = socket.getaddrinfo(
@@ -159,6 +161,9 @@ class Front:
             return
         try:
             await asyncio.sleep(self._doorman.patience(relay))
+            if not self._doorman.knows(relay):  # it made room for another one while it waited
+                client.close()
+                return
             await self._loop.connect_accepted_socket(
                 lambda: relay,
                 client,

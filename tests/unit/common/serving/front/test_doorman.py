@@ -96,6 +96,31 @@ def test_whoever_has_shown_a_key_stays_when_there_are_too_many(monkeypatch: pyte
     assert not known.ended
 
 
+@pytest.mark.parametrize("claim", [doorman.UNUSED, doorman.BUSY])
+def test_where_all_seats_are_taken_the_address_that_has_most_makes_room(claim: int) -> None:
+    """As on a port of health: calls that stay open from a few addresses must not keep a probe out."""
+    clock = Clock()
+    found = Doorman(None, clock, 8, probes=True)
+    probe = relay("node", heard=1.0)
+    assert found.enter(probe)
+    many = [relay(f"pod-{number % 3}", clock.now, claim) for number in range(40)]
+    assert all(found.enter(each) for each in many)
+    assert found.enter(relay("another node"))
+    assert not probe.ended
+    assert len(found.relays) == 8
+
+
+def test_calls_and_connections_of_probes_are_few_of_each_address() -> None:
+    found = Doorman(None, Clock(), 64, probes=True)
+    one = relay()
+    found.enter(one)
+    waits = [found.judge(one, []) for _ in range(200)]
+    assert waits[0] == 0.0
+    assert waits[-1] > 2.0
+    assert found.patience(one) == doorman.LONGEST_S
+    assert found.patience(relay("b")) == 0.0
+
+
 def test_a_connection_ends_after_some_calls_without_a_key() -> None:
     found, clock = made()
     one = relay()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.common.serving.front.doorman import REFUSALS, STRANGERS
+from services.common.serving.front.doorman import REFUSALS, STRANGERS, Doorman
 from services.common.serving.front.front import Front
 from services.common.serving.front.relay import UNPROVEN_BYTES
 from tests.faults.http2 import END_HEADERS, HEADERS, METHOD, START, frame, literal, opening
@@ -109,6 +109,29 @@ async def test_hundreds_of_idle_connections_of_an_address_refuse_none_that_asks_
         assert await reader.readexactly(len(sent)) == sent
     for _, each in (*idle, (reader, writer)):
         each.close()
+
+
+async def test_a_connection_that_makes_room_while_it_waits_is_never_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has sent would be passed on else, for bytes that have come outlive the connection."""
+    monkeypatch.setattr(Doorman, "patience", lambda doorman, relay: 0.2)
+    reader, writer = await served.connect()
+    writer.write(START + call(1, opening(METHOD, KEY)))
+    doorman = served.front._doorman
+    async with asyncio.timeout(WAIT_S):
+        while not doorman.relays:
+            await asyncio.sleep(0.01)
+    (relay,) = doorman.relays
+    doorman.leave(relay)
+    relay.abort()
+    assert await ended(reader)
+    async with asyncio.timeout(WAIT_S):
+        while served.front._tasks:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert not served.connections
+    writer.close()
 
 
 class Scarce:
