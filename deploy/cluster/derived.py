@@ -11,6 +11,7 @@ from typing import Any
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
 from services.common.preflight.kind import CONFIG
+from services.common.preflight.memory import gpus
 from services.common.request.errors import PacelineError
 from services.common.serving.addresses import host_port
 from services.common.serving.files import read_regular
@@ -158,9 +159,19 @@ def check(settings: ClusterSettings) -> None:
     Raises:
         ValueError: names the service, the setting and what is wrong.
     """
-    refusals = [_refusal(settings, device) for device in _devices(settings)]
-    if all(refusals):
-        raise ValueError(refusals[0])
+    refusals = {device: _refusal(settings, device) for device in _devices(settings)}
+    alone = "cpu" if refusals.get("cpu") and not all(refusals.values()) and _no_gpu(settings) else ""
+    if alone or all(refusals.values()):
+        raise ValueError(refusals[alone or next(iter(refusals))])
+
+
+def _no_gpu(settings: ClusterSettings) -> bool:
+    """Whether Ray can find none, which is known where pairs run on this machine."""
+    if settings.ray_address or gpus():
+        return False
+    import torch  # takes a second, which only what a CPU refuses waits for
+
+    return not torch.cuda.is_available()
 
 
 def _devices(settings: ClusterSettings) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ from services.common.serving.hub import local_path
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-_ADDRESS = re.compile(r"(?:hf|https?)://(?:(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w.-]+/[\w.-]+)")
+_HUB = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
+_ADDRESS = re.compile(rf"(?:hf://(?:{_HUB})?|https?://{_HUB})([\w.-]+/[\w.-]+)")
+_OTHER_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _LONGEST_NAME = 256
 _WORDS = ("smollm2", "embedded")
 _SMALL = 1 << 16
@@ -45,6 +47,10 @@ def path_problem(name: str) -> Problem | None:
     """What is wrong with a local path that must be a folder."""
     if address := _ADDRESS.match(name):
         return Problem(name, "is an address, not a name", f"did you mean {address[1].partition('?')[0]}?")
+    if address := _OTHER_ADDRESS.match(name):
+        local = address["scheme"].lower() == "file" and address["rest"].removeprefix("localhost")
+        remedy = f"did you mean {local}?" if local else "fetch it, and give its folder"
+        return Problem(name[:_LONGEST_NAME], "is an address, not a name", remedy)
     path = local_path(name)
     try:
         kind = path.stat().st_mode

@@ -15,6 +15,7 @@ from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
 from deploy.stack import EMBEDDED
+from services.common.preflight.memory import Gpu
 from services.common.serving import settings
 from services.common.serving.settings import Group
 
@@ -103,6 +104,28 @@ def test_what_no_service_could_start_with_is_refused(
     assert capsys.readouterr().err.startswith(f"settings: {said}")
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--dtype", "bfloat16"), "target: dtype: bfloat16 is not exact on a CPU"),
+        (("--target.handoff", "flags"), "target: handoff: flags order the streams of a GPU"),
+        (("--target.exact", "strict"), "target: exact: strict compares rows on a GPU only"),
+    ],
+)
+def test_what_a_cpu_refuses_is_told_at_once_where_no_gpu_is(
+    flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(derived, "gpus", lambda: (Gpu("H200", 141 << 30, 140 << 30),))
+    load(*flags)
+    monkeypatch.setattr(derived, "gpus", tuple)
+    load(*flags, "--ray-address", "10.0.0.7:6379")  # other machines may have some
+    with pytest.raises(SystemExit) as refused:
+        load(*flags)
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.startswith(f"settings: {said}")
+
+
 def test_weights_of_eight_bits_are_served_by_the_drafter_and_planned_by_the_target(tmp_path: Path) -> None:
     spec = pair_spec(load("--drafter-weights", "int8"), 0, "paceline_pair", tmp_path)
     assert spec.drafter is not None
@@ -133,7 +156,8 @@ def test_with_a_host_a_target_wants_the_secret_and_the_names(tmp_path: Path) -> 
 
 
 def test_what_only_a_gpu_can_do_is_accepted_where_ray_may_find_one() -> None:
-    assert load("--target.handoff", "flags").target_settings == {"handoff": "flags"}
+    found = load("--target.handoff", "flags", "--ray-address", "10.0.0.7:6379")
+    assert found.target_settings == {"handoff": "flags"}
 
 
 @pytest.mark.parametrize("module", ["deploy.cluster", "deploy.up"])

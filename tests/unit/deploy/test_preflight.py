@@ -303,6 +303,13 @@ def test_a_path_is_never_asked_of_the_hub(
     for name in ("https://huggingface.co/acme/model", "hf://acme/model", "https://hf.co/acme/model?x=1"):
         assert serve(monkeypatch, "--model", name) == 1
         assert capsys.readouterr().out == f"{name}: is an address, not a name; did you mean acme/model?\n"
+    for name, remedy in (
+        ("s3://bucket/model", "fetch it, and give its folder"),
+        ("https://example.org/m.tar", "fetch it, and give its folder"),
+        ("file:///models/qwen", "did you mean /models/qwen?"),
+    ):  # fmt: skip
+        assert serve(monkeypatch, "--model", name) == 1
+        assert capsys.readouterr().out == f"{name}: is an address, not a name; {remedy}\n"
     assert started == []
 
 
