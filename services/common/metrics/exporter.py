@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from services.common.metrics.vllm_names import VllmNames
 
 CONNECTIONS = 32
-"""Open at once, each with a thread; more wait in the kernel."""
+"""Open at once, each with a thread; for another one the oldest of the address that has most ends."""
 
 CONNECTIONS_OF_ONE = 8
 """Of one address; its oldest one ends for another."""
@@ -109,13 +109,22 @@ class _Server(ThreadingMixIn, WSGIServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         """The next connection, when there is room for one."""
         while len(self._open) >= CONNECTIONS:
-            self.service_actions()
+            self._make_room()
             time.sleep(_ACCEPT_S)
         try:
             return super().get_request()
         except OSError:
             time.sleep(_SCARCE_S)
             raise
+
+    def _make_room(self) -> None:
+        """Ends the oldest connection of the address that has most."""
+        of: dict[str, list[socket.socket]] = {}
+        with self._changing:
+            for each, (address, _) in self._open.items():
+                of.setdefault(address, []).append(each)
+        for each in max(of.values(), key=len, default=[])[:1]:
+            _end(each)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts its thread; the oldest of an address that has too many ends."""

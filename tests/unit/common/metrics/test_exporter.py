@@ -64,6 +64,22 @@ def test_many_connections_take_few_threads_and_the_page_is_answered(served: Expo
         each.close()
 
 
+def test_idle_connections_of_several_addresses_make_room_at_once(
+    served: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their own time is longer than anybody waits here."""
+    monkeypatch.setattr(exporter, "LONGEST_S", 100 * WAIT_S)
+    host, _, port = served.address.rpartition(":")
+    idle = [
+        socket.create_connection((host, int(port)), WAIT_S, (f"127.0.0.{number}", 0))
+        for number in range(2, 3 + CONNECTIONS // CONNECTIONS_OF_ONE)
+        for _ in range(CONNECTIONS_OF_ONE)
+    ]
+    assert "probe 7.0" in page(served)
+    for each in idle:
+        each.close()
+
+
 def test_connections_without_a_request_wait_for_no_turn_of_a_page(
     served: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
