@@ -53,7 +53,9 @@ def opening_of(messages: Sequence[Mapping[str, Any]], salt: bytes) -> bytes:
     """
     seen = hashlib.sha256(salt)
     for message in messages[:LOOKED_AT]:
-        seen.update(repr(_glimpse(message.get("content"))).encode("utf-8", "surrogatepass"))
+        content = message.get("content")
+        short = content if isinstance(content, str) and len(content) <= 2 * GLIMPSE else _glimpse(content)
+        seen.update(repr(short).encode("utf-8", "surrogatepass"))
         if message.get("role") == "user":
             break
     return seen.digest()

@@ -6,6 +6,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from services.gateway.routing.crowd import HASHES, Candidate, Crowd, Fleet, hash_of
 from services.gateway.routing.openings import Openings
@@ -104,6 +105,7 @@ class Router:
         self._generator = generator
         self._memory = PrefixMemory(settings.affinity_entries)
         self._openings = Openings()
+        self._score = partial(score, settings=settings)
         self._turn = generator.random()
 
     @property
@@ -146,7 +148,7 @@ class Router:
 
     def _way(self, digests: Sequence[bytes], opening: bytes) -> Sequence[bytes]:
         """Names of a prompt's own beginnings: that of its home, then the others, the longest last."""
-        own = digests[self._openings.shared(digests) :]
+        own = digests[self._openings.shared(digests) :] if digests else digests
         if not opening:
             return own
         shared = self._openings.shared((opening, *own))
@@ -172,7 +174,10 @@ class Router:
         if not way:
             return best
         bound = sum(map(self._score, some)) / len(some) + self._settings.affinity_slack
-        return next((one for one in self._friends(usable, way) if self._score(one) <= bound), best)
+        for one in self._friends(usable, way):
+            if self._score(one) <= bound:
+                return one
+        return best
 
     def _friends(self, usable: Crowd[Candidate], way: Sequence[bytes]) -> Iterator[Candidate]:
         """Targets that may hold the prompt's beginning, the likeliest first."""
@@ -202,6 +207,3 @@ class Router:
 
     def _weight_of(self, revision: str) -> float:
         return next((share for start, share in self._settings.revisions.items() if revision.startswith(start)), 0.0)
-
-    def _score(self, candidate: Candidate) -> float:
-        return score(candidate, self._settings)
