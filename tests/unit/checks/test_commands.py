@@ -35,6 +35,7 @@ NEEDS = {
     "python -m models.training drafter": "a GPU for a quarter of an hour",
     "make up MODEL=": "the hub",
     "paceline serve Qwen": "the hub",
+    "hf download ": "the hub",
     "python -m tests.bench.gpu": "a GPU",
     "python -m tests.bench.embedded": "half an hour of a quiet machine",
     "helm ": "a cluster",
