@@ -8,13 +8,12 @@ from typing import Any
 from hpack import Decoder, HPACKError
 
 from services.common.serving.channel import MAX_HEADER_BYTES
-from services.common.serving.front.open_calls import RST_STREAM, OpenCalls
+from services.common.serving.front.open_calls import DATA, HEAD, HEADERS, RST_STREAM, OpenCalls
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEAD = 9
-DATA, HEADERS, CONTINUATION = 0, 1, 9
+CONTINUATION = 9
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 
 MOST_FRAME_BYTES = 16_384
