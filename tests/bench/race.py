@@ -74,15 +74,19 @@ def _ended(file: Path) -> str:
     return max((facts.get("ended", "") for facts in groups.values()), default="")
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Markdown: one line for each load, vLLM's best setting beside what paceline chooses by itself.
+PEERS = {"vllm": "vLLM", "sglang": "SGLang"}
 
-    Ratios stand only between rows of one machine and go.
+
+def table(rows: Iterable[Row], peer: str = "vllm") -> str:
+    """Markdown: one line for each load, a peer's best setting beside what paceline chooses by itself.
+
+    Ratios stand only between rows of one machine and go. Rows of other peers are left out.
     """
     goes: dict[str, list[Row]] = {}
     for row in rows:
-        goes.setdefault(row["go"], []).append(row)
-    sides = [f"{side}: {name}" for side in ("vLLM", "paceline") for name in FIGURES.values()]
+        if row["system"] == "paceline" or row["system"].startswith(peer):
+            goes.setdefault(row["go"], []).append(row)
+    sides = [f"{side}: {name}" for side in (PEERS[peer], "paceline") for name in FIGURES.values()]
     head = ["profile", "out", "requests", *sides, "ratio: decode", "ratio: whole load"]
     lines = [head, ["---"] * len(head), *(_line(go) for go in goes.values())]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,4 +1,4 @@
-"""A package of vLLM's name whose engine makes up tokens at once."""
+"""Packages of the peers' names whose engines make up tokens at once."""
 
 from __future__ import annotations
 
@@ -57,3 +57,46 @@ def write_fake_vllm(folder: Path) -> None:
     (package / "__init__.py").write_text(FAKE_VLLM)
     (package / "inputs.py").write_text("TokensPrompt = dict\n")
     (package / "sampling_params.py").write_text("class RequestOutputKind:\n    DELTA = 1\n")
+
+
+FAKE_SGLANG = """
+import asyncio
+import os
+import time
+
+__version__ = "0.5"
+
+
+def told(count):
+    return {"output_ids": [7] * count, "meta_info": {"completion_tokens": count}}
+
+
+class Engine:
+    def __init__(self, **options):
+        assert options["load_format"] == "dummy" and options["disable_radix_cache"], options
+        self.rows = options.get("speculative_num_draft_tokens", 1)
+        assert ("SGLANG_SIMULATE_ACC_LEN" in os.environ) == (self.rows > 1)
+        assert 1 <= float(os.environ.get("SGLANG_SIMULATE_ACC_LEN", 1)) <= self.rows
+        self.loop = asyncio.new_event_loop()
+
+    def generate(self, input_ids, sampling_params):
+        time.sleep(1e-4 * sampling_params["max_new_tokens"])
+        return [told(sampling_params["max_new_tokens"]) for _ in input_ids]
+
+    async def async_generate(self, input_ids, sampling_params, stream):
+        assert len(input_ids) == 512 and stream
+
+        async def chunks():
+            most = sampling_params["max_new_tokens"]
+            for count in range(0, most + self.rows, self.rows):
+                await asyncio.sleep(1e-4)
+                yield told(min(count, most))
+
+        return chunks()
+"""
+
+
+def write_fake_sglang(folder: Path) -> None:
+    """Writes it where SGLang's packages are looked for."""
+    (folder / "sglang").mkdir()
+    (folder / "sglang" / "__init__.py").write_text(FAKE_SGLANG)

@@ -18,11 +18,11 @@ from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
 from tests.bench.gpu.race.ours import load_of, streams_of
 from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, repeats_of, requests_of
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat, row_of
-from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
+from tests.bench.gpu.race.theirs import PeerOptions, order_of, peer_leg
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import PROFILES, TINY
 from tests.bench.race import RESULTS, table
-from tests.unit.bench.fake_vllm import write_fake_vllm
+from tests.unit.bench.fake_vllm import write_fake_sglang, write_fake_vllm
 from tests.unit.bench.test_race import KEYS
 
 SETTINGS = RigSettings(TINY, "cpu", "float32", 4, (1, 4, 8, 16), 2048, 1 << 30)
@@ -226,7 +226,7 @@ def test_a_meter_samples_while_its_context_lasts(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("folder", "sentence"), [("", "is no folder"), ("/nowhere", "is no folder"), (".", "nvidia-smi")]
+    ("folder", "sentence"), [("", "folder of a peer"), ("/nowhere", "is no folder"), (".", "nvidia-smi")]
 )
 def test_what_the_race_needs_is_said_before_it_starts(
     folder: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -263,10 +263,41 @@ def test_vllm_is_told_the_profile_cut_to_k(tmp_path: Path) -> None:
 def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
     write_fake_vllm(tmp_path)
     jobs = tuple(Job("P65" if k else None, out, 2, "fixed" if k else "plain", k) for out in (12, 9))
-    version, found = vllm_leg(Leg("vllm", jobs), SETTINGS, VllmOptions(tmp_path))
+    version, found = peer_leg(Leg("vllm", jobs), SETTINGS, PeerOptions(tmp_path))
     assert version == "0.99"
     assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * repeats_of(2), [18] * repeats_of(2)]
     assert [[[count for _, count in stream] for stream in one.streams] for one in found] == [[[4, 4]] * 2] * 2
+
+
+def test_sglang_races_the_flat_profile_alone_since_its_steps_bring_a_mean() -> None:
+    legs = plan(Choice("8", profiles=("P65", "flat"), peers=("vllm", "sglang"), once=True))
+    found = {side: {job.profile for leg in legs if leg.side == side for job in leg.jobs} for side in ("vllm", "sglang")}
+    assert found == {"vllm": {"P65", "flat", None}, "sglang": {"flat", None}}
+    assert all(len({(job.profile, job.k) for job in leg.jobs}) == 1 for leg in legs if leg.side == "sglang")
+
+
+@pytest.mark.parametrize("k", [7, 0])
+def test_sglangs_process_runs_out_of_its_folder_and_tells_when_tokens_come(k: int, tmp_path: Path) -> None:
+    """The package made up for this refuses a mean beyond its rows, and one where there are no drafts."""
+    write_fake_sglang(tmp_path)
+    profile, mode = ("flat", "fixed") if k else (None, "plain")
+    jobs = (Job(profile, 12, 2, mode, k), Job(profile, 12, 2, mode, k, seconds=0.1))
+    version, (load, loop) = peer_leg(Leg("sglang", jobs), SETTINGS, PeerOptions(tmp_path))
+    assert version == "0.5"
+    assert [repeat.tokens for repeat in load.repeats] == [24] * repeats_of(2)
+    assert [[count for _, count in stream] for stream in load.streams] == [[8, 4] if k else [1] * 12] * 2
+    assert loop.repeats[0].tokens > 0 and {sum(count for _, count in stream) for stream in loop.streams} <= {
+        *range(3, 13)
+    }
+
+
+def test_each_peer_has_a_table_of_its_own() -> None:
+    rows = [
+        row_of(system, LOAD, [measured(1024, seconds)], ())
+        for system, seconds in (("vllm-1", 8.0), ("sglang-2", 6.0), ("paceline", 4.0))
+    ]
+    assert "| 1.67 | 1.50 |" in table(rows, "sglang") and "SGLang: decode" in table(rows, "sglang")
+    assert "| 2.34 | 2.00 |" in table(rows)
 
 
 def test_each_repeat_draws_anew_what_it_accepts() -> None:

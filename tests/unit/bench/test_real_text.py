@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.bench.gpu.race.theirs import VllmOptions
+from tests.bench.gpu.race.theirs import PeerOptions
 from tests.bench.gpu.real_text import theirs
 from tests.bench.gpu.real_text.loads import Load, Told, row_of, table
 from tests.bench.nodes_offline import Pair
@@ -68,14 +68,14 @@ class LLM:
 
 
 @pytest.fixture
-def peer(tmp_path: Path) -> VllmOptions:
+def peer(tmp_path: Path) -> PeerOptions:
     """A package of vLLM's name whose engine answers at once, one request a step."""
     package = tmp_path / "vllm"
     package.mkdir()
     (package / "__init__.py").write_text(FAKE)
     (package / "inputs.py").write_text("TokensPrompt = dict\n")
     (package / "sampling_params.py").write_text("class RequestOutputKind:\n    FINAL_ONLY = 'final'\n")
-    return VllmOptions(tmp_path, sys.executable)
+    return PeerOptions(tmp_path, sys.executable)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def pair(tmp_path: Path) -> Pair:
     return Pair("pair", made.target, made.drafter, PROMPTS)
 
 
-def test_peers_start_side_by_side_and_run_the_whole_load_in_turn(peer: VllmOptions, pair: Pair) -> None:
+def test_peers_start_side_by_side_and_run_the_whole_load_in_turn(peer: PeerOptions, pair: Pair) -> None:
     """Each counts every answer, of prompts in turn, with no more at once; tokens a round come of its own counters.
 
     K = 5 is refused by this peer, which costs no rows of others.

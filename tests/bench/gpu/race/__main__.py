@@ -1,6 +1,6 @@
 """python -m tests.bench.gpu.race --group 1,8 --vllm FOLDER: a group of the race, merged into the result of its date.
 
-A group is run whole on one machine in one go: paceline, vLLM at each K and without drafts, paceline again. `make
+A group is run whole on one machine in one go: paceline, each peer at each K and without drafts, paceline again. `make
 pictures` then makes the pages' tables and plot of it. `--plan` prints what would run, and for how many seconds.
 """
 
@@ -22,10 +22,10 @@ from tests.bench.gpu.race.group import Group, Side
 from tests.bench.gpu.race.merge import Result, add, text_of
 from tests.bench.gpu.race.meter import Meter, NoMeter, gpu_names
 from tests.bench.gpu.race.ours import paceline_leg
-from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, VLLM, Choice, Leg, plan
+from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, SGLANG, VLLM, Choice, Leg, plan
 from tests.bench.gpu.race.rows import Drafter
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE, Scale
-from tests.bench.gpu.race.theirs import VllmOptions, vllm_leg
+from tests.bench.gpu.race.theirs import PeerOptions, peer_leg
 from tests.bench.gpu.shapes import SHAPES
 from tests.bench.race import RESULTS, latencies, table
 
@@ -36,7 +36,10 @@ def main() -> int:
     scale = TINY_SCALE if chosen.tiny else replace(FULL_SCALE, shape=SHAPES[chosen.shape])
     settings = scale.settings(chosen.memory_gb)
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
-    options = VllmOptions(Path(chosen.vllm).resolve(), chosen.vllm_python, chosen.vllm_memory)
+    peers = {
+        peer: PeerOptions(Path(folder).resolve(), chosen.vllm_python, chosen.vllm_memory)
+        for peer, folder in _folders(chosen).items()
+    }
     for group in [chosen.group] if chosen.group else GROUPS:
         legs = plan(_choice(group, chosen, scale))
         if chosen.plan:
@@ -44,13 +47,20 @@ def main() -> int:
             continue
         sides: dict[str, Side] = {
             PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, ["--prefer", chosen.prefer])),
-            VLLM: lambda leg: vllm_leg(leg, settings, options),
+            **dict.fromkeys(peers, lambda leg: peer_leg(leg, settings, peers[leg.side])),
         }
         result = _run(group, legs, sides, chosen, scale)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         path = add(Path(chosen.save), today, result)
-        print(f"{path}\n{table(result['rows'])}\n{latencies([*result['rows'], *result['closed']])}")
+        tables = "\n".join(table(result["rows"], peer) for peer in peers)
+        print(f"{path}\n{tables}\n{latencies([*result['rows'], *result['closed']])}")
     return 0
+
+
+def _folders(chosen: argparse.Namespace) -> dict[str, str]:
+    """Of the peers that take part; a plan without any is vLLM's."""
+    given = {peer: folder for peer, folder in ((VLLM, chosen.vllm), (SGLANG, chosen.sglang)) if folder}
+    return given or {VLLM: ""}
 
 
 def _run(
@@ -72,13 +82,13 @@ def _run(
 def _choice(group: str, chosen: argparse.Namespace, scale: Scale) -> Choice:
     closed_s = min(chosen.closed, scale.closed_s)
     return Choice(group, chosen.profiles, not chosen.without_fixed, chosen.drafts, chosen.parts, closed_s, chosen.once,
-                  scale.outs if chosen.tiny else chosen.outs)  # fmt: skip
+                  scale.outs if chosen.tiny else chosen.outs, tuple(_folders(chosen)))  # fmt: skip
 
 
 def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Namespace, scale: Scale) -> Result:
     device, uuid = gpu_names(chosen.gpu) if scale.on_gpu else ("CPU", "")
     ours = {name: metadata.version(name) for name in ("torch", "triton")}
-    theirs = {VLLM: done.versions[VLLM]} if VLLM in done.versions else {}
+    theirs = {peer: version for peer, version in done.versions.items() if peer != PACELINE}
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     facts = {
         "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -19,8 +19,11 @@ def arguments(description: str) -> argparse.Namespace:
     _what(parser)
     _how(parser)
     chosen = parser.parse_args()
-    if not chosen.plan and (not chosen.vllm or not Path(chosen.vllm).is_dir()):
-        parser.error(f"--vllm (VLLM= of make race): {chosen.vllm!r} is no folder")
+    if not (chosen.plan or chosen.vllm or chosen.sglang):
+        parser.error("--vllm (VLLM= of make race) or --sglang: a folder of a peer is needed")
+    for name, folder in (("--vllm", chosen.vllm), ("--sglang", chosen.sglang)):
+        if folder and not Path(folder).is_dir():
+            parser.error(f"{name}: {folder!r} is no folder")
     try:
         requests_of(chosen.group or GROUPS[0])
     except ValueError as error:
@@ -52,6 +55,7 @@ def _how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vllm", default="", help="folder with vLLM's packages, which PYTHONPATH is set to")
     parser.add_argument("--vllm-python", default=sys.executable, help="what runs them")
     parser.add_argument("--vllm-memory", type=float, default=0.6, help="its share of the GPU's memory")
+    parser.add_argument("--sglang", default="", help="folder with SGLang's packages; it runs the flat profile only")
     parser.add_argument("--memory-gb", type=float, default=56.0, help="of paceline's pair, weights included")
     parser.add_argument("--gpu", default="0", help="index or UUID, for nvidia-smi")
     parser.add_argument("--save", default=str(RESULTS), help="folder of results")

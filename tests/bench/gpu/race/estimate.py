@@ -8,13 +8,13 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from tests.bench.gpu.race.plan import LEAD_S, PACELINE, Job, Leg, repeats_of
+from tests.bench.gpu.race.plan import LEAD_S, PACELINE, SGLANG, VLLM, Job, Leg, repeats_of
 from tests.bench.race import FIRST_SHAPE, shape_of
 
 Row = dict[str, Any]
-STARTS = {PACELINE: 100.0, "vllm": 120.0}
+STARTS = {PACELINE: 100.0, VLLM: 120.0, SGLANG: 130.0}
 """Seconds until a side serves, on a machine that has compiled nothing yet. Results tell what legs took."""
-WARM_UP = {PACELINE: 8, "vllm": 16}
+WARM_UP = {PACELINE: 8, VLLM: 16, SGLANG: 16}
 """Tokens of each request in the run that no one counts."""
 LIMIT_S = 590.0
 

@@ -20,7 +20,9 @@ CLOSED = (32, 128)
 CLOSED_S, LEAD_S = 20.0, 3.0
 """Seconds of a closed loop that count, and those before."""
 _FEW = 8
-PACELINE, VLLM = "paceline", "vllm"
+PACELINE, VLLM, SGLANG = "paceline", "vllm", "sglang"
+FLAT = "flat"
+"""The one profile that SGLang can be given: its steps bring a mean, for all requests alike."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Leg:
-    """What one start of a side runs; vLLM is started anew for each K and profile."""
+    """What one start of a side runs; a peer is started anew for each K and profile."""
 
     side: str
     jobs: tuple[Job, ...]
@@ -67,6 +69,7 @@ class Choice:
     closed_s: float = CLOSED_S
     once: bool = False
     outs: Sequence[int] = OUTS
+    peers: Sequence[str] = (VLLM,)
 
 
 def drafts_of(concurrency: int) -> tuple[int, ...]:
@@ -92,7 +95,7 @@ def requests_of(group: str) -> tuple[int, ...]:
 
 
 def plan(choice: Choice) -> list[Leg]:
-    """Return the legs: paceline, vLLM at each K and without drafts, paceline.
+    """Return the legs: paceline, each peer at each K and without drafts, paceline.
 
     The first leg has closed loops and paceline at fixed K too; the last repeats what it chooses by itself, for drift to
     show. Where that is loops alone, it repeats them.
@@ -102,13 +105,19 @@ def plan(choice: Choice) -> list[Leg]:
     loads_, loops_ = loads if "drafts" in choice.parts else [], loops if "closed" in choice.parts else []
     plain = [Job(None, out, count, "plain", 0) for out, count in loads] if "plain" in choice.parts else []
     chosen, looped = _chosen(choice, loads_, 0.0), _chosen(choice, loops_, choice.closed_s)
-    pinned, theirs = _pinned(choice, loads_, 0.0), _pinned(choice, loops_, choice.closed_s)
+    pinned, pinned_loops = _pinned(choice, loads_, 0.0), _pinned(choice, loops_, choice.closed_s)
     first = Leg(PACELINE, (*chosen, *(pinned if choice.fixed else ()), *looped, *plain))
     last = Leg(PACELINE, (*(chosen or looped), *plain))
-    engines = sorted({(job.profile, job.k) for job in (*pinned, *theirs)}, key=str)
-    legs = [Leg(VLLM, tuple(job for job in (*pinned, *theirs) if (job.profile, job.k) == each)) for each in engines]
-    without = [Leg(VLLM, tuple(plain))] if plain else []
-    return [first, *legs, *without, *([] if choice.once else [last])]
+    theirs = [leg for peer in choice.peers for leg in _of_peer(peer, (*pinned, *pinned_loops), plain)]
+    return [first, *theirs, *([] if choice.once else [last])]
+
+
+def _of_peer(peer: str, drafted: Sequence[Job], plain: Sequence[Job]) -> list[Leg]:
+    """A leg for each K and profile that a peer can be given, and one without drafts."""
+    jobs = [job for job in drafted if peer != SGLANG or job.profile == FLAT]
+    engines = sorted({(job.profile, job.k) for job in jobs}, key=str)
+    legs = [Leg(peer, tuple(job for job in jobs if (job.profile, job.k) == each)) for each in engines]
+    return legs + ([Leg(peer, tuple(plain))] if plain else [])
 
 
 def _chosen(choice: Choice, loads: Sequence[tuple[int, int]], seconds: float) -> list[Job]:

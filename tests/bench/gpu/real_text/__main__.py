@@ -16,7 +16,7 @@ from typing import Any
 
 from deploy.shipped import SMOLLM2
 from services.common.model.families import read_target_spec
-from tests.bench.gpu.race.theirs import VllmOptions
+from tests.bench.gpu.race.theirs import PeerOptions
 from tests.bench.gpu.real_text.loads import Load, Row, as_json, table
 from tests.bench.gpu.real_text.ours import Options, paceline_rows
 from tests.bench.gpu.real_text.theirs import started
@@ -40,7 +40,7 @@ def main() -> int:
     )
     drafts = (None, 0) if asked.plain else (None,)
     ends = read_target_spec(pair.target).eos_token_ids
-    theirs = VllmOptions(Path(asked.vllm), memory_fraction=asked.vllm_memory)
+    theirs = PeerOptions(Path(asked.vllm), memory_fraction=asked.vllm_memory)
     with started(pair, loads, asked.drafts if asked.vllm else (), theirs, ends) as peers:
 
         def wait() -> None:

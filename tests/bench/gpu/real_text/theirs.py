@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from services.common.model.families import read_target_spec
 from services.common.model.files.formats import open_checkpoint
 from services.common.model.weights.weights import model_shapes
-from tests.bench.gpu.race.theirs import QUIET, VllmOptions
+from tests.bench.gpu.race.theirs import QUIET, PeerOptions
 from tests.bench.gpu.real_text import worker
 from tests.bench.gpu.real_text.loads import Load, Row, Told, row_of
 from tests.bench.nodes_offline import Pair
@@ -32,7 +32,7 @@ class Vllm:
     """A process of vLLM with so many drafts. It starts at once and measures when it is asked for rows."""
 
     def __init__(
-        self, folder: Path, pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]
+        self, folder: Path, pair: Pair, loads: Sequence[Load], k: int, options: PeerOptions, ends: Sequence[int]
     ) -> None:
         """`folder` is empty and its own; `pair` has a target of the layout that vLLM reads."""
         self._k, self._loads = k, loads
@@ -72,7 +72,7 @@ class Vllm:
 
 @contextmanager
 def started(
-    pair: Pair, loads: Sequence[Load], drafts: Sequence[int], options: VllmOptions, ends: Sequence[int]
+    pair: Pair, loads: Sequence[Load], drafts: Sequence[int], options: PeerOptions, ends: Sequence[int]
 ) -> Iterator[list[Vllm]]:
     """Start one vLLM for each number of drafts, all side by side; stop them in the end."""
     with tempfile.TemporaryDirectory(prefix="vl") as name, ExitStack() as stack:
@@ -87,7 +87,7 @@ def started(
         yield peers
 
 
-def order_of(pair: Pair, loads: Sequence[Load], k: int, options: VllmOptions, ends: Sequence[int]) -> dict[str, Any]:
+def order_of(pair: Pair, loads: Sequence[Load], k: int, options: PeerOptions, ends: Sequence[int]) -> dict[str, Any]:
     """Return what a process of vLLM is told."""
     return {
         "target": str(pair.target),
