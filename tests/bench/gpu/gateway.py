@@ -94,7 +94,7 @@ async def _seconds(channel: grpc.aio.Channel, load: Load, vocab: int) -> float:
 @contextmanager
 def _gateway(pair: ServedPair) -> Iterator[str]:
     """A gateway in front of the pair; its address."""
-    _write_whole_tokenizer(pair.pair.target, pair.settings.shape.vocab)
+    write_whole_tokenizer(pair.pair.target, pair.settings.shape.vocab)
     command = ["services.gateway", "--targets", pair.address, "--tokenizer", str(pair.pair.target)]
     with tempfile.TemporaryDirectory() as folder:
         process = ServiceProcess("gateway", [*command, "--max-queued-tokens", "1000000"], Path(folder), {})
@@ -104,7 +104,7 @@ def _gateway(pair: ServedPair) -> Iterator[str]:
             process.stop()
 
 
-def _write_whole_tokenizer(folder: Path, vocab: int) -> None:
+def write_whole_tokenizer(folder: Path, vocab: int) -> None:
     """A tokenizer with a word for every id of the model, so that each token of the output is text."""
     write_tokenizer(folder, vocab)
     path = folder / "tokenizer.json"

@@ -1,0 +1,124 @@
+"""python -m tests.bench.gpu.fronts --vllm FOLDER: a race through HTTP, a table last, JSON with --save.
+
+One client sends the same requests to paceline's gateway and to vLLM's server: all at once, and then by chance with
+mixed lengths, at shares of what the quicker vLLM can take. Both sides stay up, and loads run in turn. Without --vllm
+paceline runs alone; --tiny is a short run on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tests.bench.gpu.fronts.client import Answer, ServerError, answers
+from tests.bench.gpu.fronts.loads import Asked, by_chance, mean_out, together
+from tests.bench.gpu.fronts.rows import Row, row_of, table
+from tests.bench.gpu.fronts.servers import MODEL, Server, paceline, vllm
+from tests.bench.gpu.pair import PairOptions
+from tests.bench.gpu.race.plan import repeats_of
+from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE
+from tests.bench.gpu.race.theirs import PeerOptions
+from tests.bench.gpu.results import circumstances
+from tests.bench.gpu.shapes import SHAPES
+
+SEED = 20
+TINY_LENGTH = 12
+
+
+def main() -> int:
+    """Measures what was asked for."""
+    asked = arguments()
+    scale = TINY_SCALE if asked.tiny else replace(FULL_SCALE, shape=SHAPES[asked.shape])
+    settings = scale.settings(asked.memory_gb)
+    options = PairOptions(
+        drafter_weights=asked.drafter_weights, short_blocks=asked.short_blocks, flags=tuple(asked.flags.split())
+    )
+    with ExitStack() as stack:
+        servers = [stack.enter_context(paceline(settings, options))]
+        if asked.vllm:
+            peer = PeerOptions(Path(asked.vllm).resolve(), asked.vllm_python)
+            servers += stack.enter_context(vllm(settings, asked.drafts, peer, asked.vllm_gb << 30))
+        print("ready", flush=True)
+        rows = measured(servers, asked, settings.shape.vocab)
+    if asked.save:
+        text = json.dumps({**circumstances(asked.shape), "rows": rows}, indent=1)
+        Path(asked.save).write_text(text + "\n")
+    print(table(rows))
+    return 0
+
+
+def measured(servers: Sequence[Server], asked: argparse.Namespace, vocab: int) -> list[Row]:
+    """Return rows of all loads; a load runs on each server before the next one does."""
+    rows: list[Row] = []
+    for count in asked.group:
+        repeats = asked.repeats or repeats_of(count)
+        loads = [together(count, vocab, draws, asked.length) for draws in range(1 + repeats)]
+        rows += _rows(servers, f"{count} at once", loads, counted=slice(1, None))
+    limit = _limit(rows)
+    for share in asked.shares:
+        # Chance at the lengths of the table, or at tiny ones.
+        rate = share * limit / mean_out(asked.length)
+        load = by_chance(rate, asked.seconds, vocab, SEED, asked.length)
+        rows += _rows(servers, f"{share:.0%} by chance, {rate:.1f} a second", [load], counted=slice(None))
+    return rows
+
+
+def _rows(servers: Sequence[Server], name: str, loads: Sequence[Sequence[Asked]], counted: slice) -> list[Row]:
+    """A row for each server that answered; those of repeats that are not counted warm up."""
+    rows = []
+    for server in servers:
+        repeats = [asyncio.run(_tried(server, load)) for load in loads][counted]
+        whole = [repeat for repeat in repeats if repeat]
+        rows += [row_of(server.name, name, whole)] if whole else []
+        print(rows[-1:], flush=True)
+    return rows
+
+
+async def _tried(server: Server, load: Sequence[Asked]) -> list[Answer]:
+    """Nothing where a server failed: the others are still measured."""
+    try:
+        return await answers(server.address, MODEL, load)
+    except (ServerError, OSError, TimeoutError) as error:
+        print(f"{server.name}: {error!r}", file=sys.stderr, flush=True)
+        return []
+
+
+def _limit(rows: Sequence[Row]) -> float:
+    """Tokens a second of the quickest peer, or of paceline where it runs alone."""
+    theirs = [row for row in rows if row["system"] != "paceline"]
+    return max(float(row["tok_s"]) for row in theirs or rows)
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.fronts", description=__doc__)
+    parser.add_argument("--vllm", default="", help="folder with vLLM's packages")
+    parser.add_argument("--vllm-python", default=sys.executable, help="what runs them")
+    parser.add_argument("--vllm-gb", type=int, default=24, help="of each vLLM's keys and values")
+    parser.add_argument("--drafts", type=int, nargs="+", default=[7], help="K of vLLM, a server each; 0 is plain")
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b", help="of the model")
+    parser.add_argument("--group", type=int, nargs="+", default=[1, 8, 32, 128], help="requests at once")
+    parser.add_argument("--repeats", type=int, default=0, help="of each load; more of few requests without")
+    parser.add_argument("--length", type=int, default=512, help="tokens of prompts and of answers")
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.5, 0.7, 0.9], help="of the limit, by chance")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for which requests come by chance")
+    parser.add_argument("--drafter-weights", choices=["auto", "dtype", "int8"], default="auto", help="of paceline's")
+    parser.add_argument("--short-blocks", action="store_true", help="paceline drafts blocks as wide as the round")
+    parser.add_argument("--memory-gb", type=float, default=40.0, help="of paceline's pair, weights included")
+    parser.add_argument("--flags", default="", help="further flags of paceline's target")
+    parser.add_argument("--save", default="", help="file of the results")
+    parser.add_argument("--tiny", action="store_true", help="little of everything on a CPU, to see that it runs")
+    asked = parser.parse_args()
+    if asked.tiny:
+        asked.group, asked.repeats, asked.length, asked.seconds = [1, 2], 1, TINY_LENGTH, 1.0
+    return asked
+
+
+if __name__ == "__main__":
+    sys.exit(main())
