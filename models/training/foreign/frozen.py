@@ -29,6 +29,8 @@ class FrozenTarget:
         if spec.delta is not None or spec.attention.gated:
             raise ValueError("a drafter can be trained for dense targets only: this one has recurrent or gated layers")
         self.spec, self.weights = spec, weights
+        self.newest: tuple[object, Sequence[int], tuple[Tensor, Tensor]] | None = None
+        """What was read last: a batch, the layers, and what came of it."""
         rope = spec.attention.rope
         self._frequencies = Frequencies.of(spec.attention.head_dim, rope.theta, rope.scaling)
         self._turns = self._frequencies.turns_H.to(weights.embed_VD.device)

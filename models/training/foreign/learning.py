@@ -1,7 +1,7 @@
 """Training: the frozen target reads packed conversations, the drafter learns to say what it says next."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -69,7 +69,7 @@ class Reader:
         torch.manual_seed(options.seed)
         self.trained = make().to(target.device)
         self.trained.norm.weight.data.copy_(target.weights.norm_D.float() + target.spec.norm_offset)
-        self.progress = 0.0
+        self.name, self.progress = "drafter", 0.0
         self._kept: dict[tuple[int, ...], Tensor] = {}
         self.scale = torch.ones(self.trained.fc.in_features, device=target.device)
         self.table = target.weights.lm_head_VD
@@ -86,9 +86,12 @@ class Reader:
         return self._kept[ids]
 
     def read(self, batch: Packed) -> tuple[Tensor, Tensor]:
-        """Return the target's features and final-normed rows."""
-        bias = causal_bias(batch, self.target.dtype)
-        return self.target.read(batch.ids.long(), batch.positions.long(), bias, self.shape.target_layer_ids)
+        """Return the target's features and final-normed rows; drafters that learn together read a batch once."""
+        target, taps = self.target, self.shape.target_layer_ids
+        if target.newest is None or target.newest[0] is not batch or target.newest[1] != taps:
+            bias = causal_bias(batch, target.dtype)
+            target.newest = batch, taps, target.read(batch.ids.long(), batch.positions.long(), bias, taps)
+        return target.newest[2]
 
     @torch.no_grad()
     def measure_scale(self, batches: list[Packed]) -> None:
@@ -180,22 +183,47 @@ class Learner(Reader):
         return pairs.loss(some, Labels(*(value[which] for value in labels)), options.temperature)
 
 
+class Pupil:
+    """A drafter with what its steps keep: momenta, the places it draws, and the loss so far."""
+
+    def __init__(self, learner: Reader) -> None:
+        options = learner.options
+        self._learner = learner
+        self._optimizer = Optimizer(learner.trained, options.muon_lr, options.adam_lr, options.clip)
+        self._generator = torch.Generator(str(learner.target.device)).manual_seed(options.seed)
+        self.journal = Journal(learner.name)
+
+    def step(self, batch: Packed, step: int, reached: float) -> None:
+        """Learn from a batch; `reached` is the share of the budget that is spent then."""
+        learner, before = self._learner, self._learner.progress
+        loss = learner.loss(batch, self._generator)
+        self._optimizer.step(loss, _rate(before, learner.options.warmup), reached)
+        learner.progress = min(1.0, reached)
+        self.journal.note(loss, step, learner.progress)
+
+
 def learn(learner: Reader, packed: Packed, report: Callable[[int, float], None]) -> int:
     """Train until the budget is spent and return the steps made; now and then `report` is given steps and seconds."""
-    options, device, begun = learner.options, str(learner.target.device), time.monotonic()
+    return learn_together([learner], packed, report)
+
+
+def learn_together(learners: Sequence[Reader], packed: Packed, report: Callable[[int, float], None]) -> int:
+    """The same of several drafters by the options of the first: each learns from every batch, so that all have made as
+    many steps on as much text.
+    """
+    options, device, begun = learners[0].options, str(learners[0].target.device), time.monotonic()
     batches = _batches(packed, options)
-    learner.measure_scale([next(batches) for _ in range(RMS_BATCHES)])
-    optimizer = Optimizer(learner.trained, options.muon_lr, options.adam_lr, options.clip)
-    generator = torch.Generator(device).manual_seed(options.seed)
-    journal, step, progress = Journal("drafter"), 0, 0.0
+    first = [next(batches) for _ in range(RMS_BATCHES)]
+    for learner in learners:
+        learner.measure_scale(first)
+    pupils = [Pupil(learner) for learner in learners]
+    step, progress = 0, 0.0
     started = told = time.monotonic()
     while progress < 1.0:
-        loss = learner.loss(next(batches), generator)
-        step += 1
-        reached = max(step / options.steps, (time.monotonic() - begun) / options.seconds)
-        optimizer.step(loss, _rate(progress, options.warmup), reached)
-        learner.progress = progress = min(1.0, reached)
-        journal.note(loss, step, progress)
+        batch, step = next(batches), step + 1
+        progress = max(step / options.steps, (time.monotonic() - begun) / options.seconds)
+        for pupil in pupils:
+            pupil.step(batch, step, progress)
         if step == 1:
             started = told = compiled_at(device)
         if step % 16 == 0 and device != "cpu":
@@ -204,7 +232,8 @@ def learn(learner: Reader, packed: Packed, report: Callable[[int, float], None])
         if time.monotonic() - told > options.report_seconds and progress < 1.0:
             report(step, time.monotonic() - started)
             told = time.monotonic()
-    journal.close(step)
+    for pupil in pupils:
+        pupil.journal.close(step)
     report(step, time.monotonic() - started)
     return step
 

@@ -49,6 +49,16 @@ def walk(accepted: list[int], start: int, end: int) -> tuple[int, int]:
     return rounds, tokens
 
 
+def reached(accepted: list[int], start: int, end: int, drafts: int) -> tuple[int, list[int]]:
+    """Return the rounds of `walk`, and for each place how many of them have right drafts up to it."""
+    counts, anchor, rounds = [0] * drafts, start, 0
+    while anchor < end - 1:
+        right = accepted[anchor - start]
+        counts = [count + (place < right) for place, count in enumerate(counts)]
+        anchor, rounds = anchor + right + 1, rounds + 1
+    return rounds, counts
+
+
 @cache
 def lookup_table(ids: tuple[int, ...], start: int, end: int, drafts: int) -> list[int]:
     """Return how many drafts of prompt lookup are right at each anchor."""
