@@ -37,6 +37,7 @@ def main() -> int:
         slots=max(asked.group),
         memory_bytes=TINY_BYTES if asked.tiny else MEMORY_BYTES,
         flags=tuple(asked.flags.split()),
+        weights=asked.drafter_weights,
     )
     drafts = (None, 0) if asked.plain else (None,)
     ends = read_target_spec(pair.target).eos_token_ids
@@ -71,6 +72,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=256, help="of an answer at most")
     parser.add_argument("--repeats", type=int, default=3, help="of each load, after one that is not counted")
     parser.add_argument("--plain", action="store_true", help="paceline without drafts too")
+    parser.add_argument("--drafter-weights", choices=["auto", "dtype", "int8"], default="auto", help="of paceline's")
     parser.add_argument("--flags", default="", help="further flags of paceline's target")
     parser.add_argument("--save", default="", help="file of the results")
     parser.add_argument("--after", default="", help="a file that must be there before anything is measured")

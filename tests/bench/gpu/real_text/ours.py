@@ -30,12 +30,13 @@ WIDTHS = "1,4,8,16"
 
 @dataclass(frozen=True)
 class Options:
-    """How the pair is started; `flags` are further ones of the target."""
+    """How the pair is started; `flags` are further ones of the target, `weights` what drafts are multiplied by."""
 
     device: str
     slots: int
     memory_bytes: int
     flags: tuple[str, ...] = ()
+    weights: str = "auto"
 
 
 def paceline_rows(
@@ -121,12 +122,12 @@ def _target(pair: Pair, folder: Path, options: Options) -> list[str]:
     command += ["--drafter-address", f"unix:{folder}/d.sock", "--run-dir", str(folder), "--device", options.device]
     command += ["--slots", str(options.slots), "--widths", WIDTHS, "--grpc", f"unix:{folder}/t.sock"]
     command += ["--memory-bytes", str(options.memory_bytes), "--max-queued-tokens", "1000000", *_dtype(options)]
-    return [*command, *options.flags]
+    return [*command, "--drafter-weights", options.weights, *options.flags]
 
 
 def _drafter(pair: Pair, folder: Path, options: Options) -> list[str]:
     command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{folder}/d.sock"]
-    return [*command, "--device", options.device, *_dtype(options)]
+    return [*command, "--device", options.device, "--weights", options.weights, *_dtype(options)]
 
 
 def _dtype(options: Options) -> list[str]:
