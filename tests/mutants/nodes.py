@@ -7,6 +7,7 @@ PROCESSORS = "services.common.kernels.accept.processors"
 READ = "services.common.kernels.nodes.reference"
 VERIFY = "services.target.device.verify"
 WIDTH = "services.target.scheduling.width.node_acceptance"
+COUNTS = "services.target.scheduling.width.acceptance"
 CHOICE = "services.common.kernels.choose_nodes.reference"
 _KERNELS = "tests/kernels/test_nodes.py::"
 _LOSSLESS = "tests/lossless/test_nodes.py::"
@@ -84,9 +85,9 @@ NODES = (
     ),
     Mutant(
         "a-small-tree-is-credited-with-what-a-larger-one-accepted",
-        WIDTH,
-        "chances.matched[row - 1] += 1.0",
-        "chances.matched[0] += 1.0",
+        COUNTS,
+        "self.matched[row - 1] += units[bisect_left(sizes, row)]",
+        "self.matched[0] += units[bisect_left(sizes, row)]",
         f"{_ACCEPTANCE}test_a_round_tells_what_every_smaller_tree_would_have_accepted",
     ),
     Mutant(

@@ -154,8 +154,8 @@ class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 
     `drafted` counts the valid drafts of the row, `accepted` those that matched. Of a tree `path` are the rows of these,
-    and `children` their places among the children of their parents, the first being 1. `trunk` are the rows of the path
-    of first children, which is what a chain would have been.
+    and `children` their places among the children of their parents, the first being 1. `trunk` are the first two
+    rows of the path of first children, which is what a chain would have been.
     """
 
     slot: int

@@ -10,8 +10,13 @@ class Tree(int):
     """The nodes of each sequence in a round of trees, its anchor among them: as many rows, and no chain's width.
 
     A chain is the tree in which each row follows the one before. So what is computed with widths needs no case for
-    trees, and what is kept by width keeps both apart.
+    trees, and what is kept by width keeps both apart. There is one object for each number, which is quick to find.
     """
+
+    def __new__(cls, nodes: int) -> "Tree":
+        """The tree of so many nodes."""
+        found = _TREES.get(count := int(nodes))
+        return _TREES.setdefault(count, super().__new__(cls, count)) if found is None else found
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tree) and int(self) == int(other)
@@ -20,10 +25,13 @@ class Tree(int):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((Tree, int(self)))
+        return ~int(self)
 
     def __repr__(self) -> str:
         return f"Tree({int(self)})"
+
+
+_TREES: dict[int, Tree] = {}
 
 
 class Ragged(int):

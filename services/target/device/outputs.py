@@ -5,7 +5,7 @@ The copies are enqueued before the next step, which may then reuse the buffers b
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -163,7 +163,7 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
-        tree = _CHAIN if trees is None else trees[row]
+        path, trunk, children = _CHAIN if trees is None else trees[row]
         seat.commit(tokens[row][:count])
         outcome = Outcome(
             slot=slot,
@@ -173,34 +173,27 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             drafted=drafted[row],
             end=ENDS[ends[row]],
             logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
-            path=tree.path,
-            trunk=tree.trunk,
-            children=tree.children,
+            path=path,
+            trunk=trunk,
+            children=children,
         )
         outcomes.append(outcome)
     return outcomes
 
 
-class _Told(NamedTuple):
-    """What a row's tree says, as in `Outcome`; nothing of a chain."""
-
-    path: tuple[int, ...] = ()
-    trunk: tuple[int, ...] = ()
-    children: tuple[int, ...] = ()
-
-
-_CHAIN = _Told()
+_Told: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""What a row's tree says: path, trunk and children, as in `Outcome`; nothing of a chain."""
+_CHAIN: _Told = ((), (), ())
 
 
 def _trees(
     paths: Sequence[list[int]], every_parents: Sequence[list[int]], accepted: Sequence[int], drafted: Sequence[int]
 ) -> Sequence[_Told]:
     told = []
-    every = zip(paths, every_parents, accepted, drafted, strict=False)
-    for rows, parents, right, known in every:
-        path = tuple(rows[1 : right + 1])
-        children = tuple(parents[:row].count(parents[row - 1]) for row in path)
-        told.append(_Told(path, tuple(trunk_of(parents[:known])), children))
+    for rows, parents, right, known in zip(paths, every_parents, accepted, drafted, strict=False):
+        path = rows[1 : right + 1]
+        children = tuple([parents[:row].count(parents[row - 1]) for row in path])
+        told.append((tuple(path), trunk_of(parents, known), children))
     return told
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections import Counter
+from itertools import chain
+from operator import attrgetter
 
 from services.common.metrics.catalogue import KV_STATES, ROUND_FAILED, TargetMetrics
 from services.common.request.errors import PacelineError, Reason
@@ -15,6 +18,7 @@ from services.target.engine.recorder import RoundEntry
 from services.target.engine.spans import Spans
 
 _LOG = logging.getLogger(__name__)
+_PATH, _CHILDREN = attrgetter("path"), attrgetter("children")
 ROUNDS, LEAST = 64, 0.05
 """Rounds with drafts, and the share of them that is accepted at least: a drafter that reads the model has far more."""
 REMEDY = "drafts are hardly ever right: is the drafter this model's, and does its anchor predict (sample_from_anchor)?"
@@ -201,7 +205,7 @@ class Meter:
         for position in range(accepted[-1] if accepted else 0):
             further = len(accepted) - bisect_right(accepted, position)
             metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(further)
-        for progress in commit.progress:
-            for row, child in zip(progress.path, progress.children, strict=False):
-                metrics.accepted_nodes[row].inc()
-                metrics.accepted_children[child].inc()
+        if entry.nodes:
+            for name, each in ((metrics.accepted_nodes, _PATH), (metrics.accepted_children, _CHILDREN)):
+                for place, count in Counter(chain.from_iterable(map(each, commit.progress))).items():
+                    name[place].inc(count)

@@ -133,13 +133,11 @@ def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
     return path[1:]
 
 
-def trunk_of(parents: Sequence[int]) -> list[int]:
-    """Return the rows of the path of first children, of drafts that are all there; a search is quicker than a loop."""
-    rows, row, last = list[int](), 0, len(parents)
-    while row in parents[row:]:
-        row = parents.index(row, row, last) + 1
-        rows.append(row)
-    return rows
+def trunk_of(parents: Sequence[int], known: int) -> tuple[int, ...]:
+    """Return the first two rows of the path of first children, of as many drafts as are there."""
+    if not known:
+        return ()
+    return (1, parents.index(1, 1, known) + 1) if 1 in parents[1:known] else (1,)
 
 
 def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:

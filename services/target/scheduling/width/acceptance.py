@@ -5,12 +5,16 @@ observations of its own it leans on those of all requests. Drafts after the firs
 counted, nor is the mismatch of a request's last round, whose end may have cut it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from services.target.core.width import Ragged, Width, evenly
 
 _NO_END = 1 << 40
+_LARGEST_UNIT = 1e12
+"""Of counts: far below what a float holds, far above what is left of old rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,52 @@ class Chances:
             tried[accepted] = tried[accepted] * forget + 1.0
 
 
+class NodeChances:
+    """Counts of accepted and of tried nodes by row. A round multiplies the older ones of what it tried by `forget`.
+
+    Instead the unit in which newer ones are counted grows. So a round changes the few rows that it accepted, however
+    many it tried. Rows between two sizes of trees are mostly tried together, and have one unit. `matched` are accepted
+    ones by row, and `ends` rounds by the last row of a size that they tried.
+    """
+
+    __slots__ = ("_sizes", "ends", "matched", "units")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Trees have so many rows behind the anchor, rising."""
+        self._sizes = sizes
+        self.matched, self.ends = [0.0] * sizes[-1], [0.0] * sizes[-1]
+        self.units = [1.0] * len(sizes)
+
+    def add(self, drafted: int, path: Sequence[int], forget: float) -> None:
+        """Note a round that tried so many rows and accepted those of `path`."""
+        sizes, units = self._sizes, self.units
+        for part, size in enumerate(sizes):
+            unit = units[part] = units[part] / forget
+            self.ends[min(drafted, size) - 1] += unit
+            if unit > _LARGEST_UNIT:
+                self._rescale(part)
+            if drafted <= size:
+                break
+        for row in path:
+            self.matched[row - 1] += units[bisect_left(sizes, row)]
+
+    def counts(self) -> tuple[list[float], list[float]]:
+        """Accepted and tried nodes, by row."""
+        matched, tried, begin = list[float](), list[float](), 0
+        for size, unit in zip(self._sizes, self.units, strict=True):
+            matched += [count / unit for count in self.matched[begin:size]]
+            tried += [count / unit for count in accumulate(self.ends[begin:size][::-1])][::-1]
+            begin = size
+        return matched, tried
+
+    def _rescale(self, part: int) -> None:
+        """Makes the unit of some rows 1 again; what old rounds left is nothing beside it."""
+        begin, size = self._sizes[part - 1] if part else 0, self._sizes[part]
+        for counts in (self.matched, self.ends):
+            counts[begin:size] = [count / self.units[part] for count in counts[begin:size]]
+        self.units[part] = 1.0
+
+
 class Row:
     """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width.
 
@@ -65,7 +115,7 @@ class Row:
         self.worth = 1.0
         self.promised = 0.0
         self.chances = Chances(longest)
-        self.nodes: Chances | None = None
+        self.nodes: NodeChances | None = None
         self.cap = cap
         self.left = left
         self.expected = [0.0] * widths

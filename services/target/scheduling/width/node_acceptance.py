@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import mul
 
 from services.target.core.width import Tree, Width
-from services.target.scheduling.width.acceptance import Acceptance, AcceptanceSettings, Chances, Row
+from services.target.scheduling.width.acceptance import Acceptance, AcceptanceSettings, NodeChances, Row
 
 _FORGET = 0.998
 """Of what trees of all requests accepted: what chains promise follows the texts, and this only what trees add."""
@@ -26,10 +26,12 @@ _PRIOR_WEIGHT = 16.0
 _HOPE = 1.1
 """What a tree is thought to accept, by a chain of as many rows, with the weight of so many observations."""
 _TOLD = 2
-"""First children of which a tree tells as a chain would: nearly every tree has them."""
+"""First children at most of which a tree tells as a chain would: nearly every tree has them."""
 _FIRST = 4
 """Drafts of a chain by which requests are compared: those of most trees' first children."""
 _MOST_SCALE = 2.0
+_NEWS, _FEW = 8, 64
+"""Trees after which those of all requests are counted anew, and how many are few: then each changes much."""
 
 
 class NodeAcceptance(Acceptance):
@@ -40,9 +42,11 @@ class NodeAcceptance(Acceptance):
 
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
         super().__init__(widths, settings)
-        self._most_nodes = max((int(width) for width in widths if isinstance(width, Tree)), default=1) - 1
-        self._trees, self._unknown = Chances(self._most_nodes), Chances(self._most_nodes)
-        self._promised = Chances(1)
+        self._sizes = tuple(int(width) - 1 for width in widths if isinstance(width, Tree))
+        self._trees = NodeChances(self._sizes)
+        self._unknown = NodeChances(self._sizes)
+        self._counts, self._news = self._trees.counts(), 0
+        self._promised = self._told = 0.0
 
     def _learn(
         self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int], trunk: Sequence[int]
@@ -50,17 +54,16 @@ class NodeAcceptance(Acceptance):
         if not trunk:
             super()._learn(row, drafted, accepted, ended, path, trunk)
             return
-        told = trunk[:_TOLD]
-        super()._learn(row, len(told), _straight(path, told), ended, path, trunk)
+        super()._learn(row, min(len(trunk), _TOLD), _straight(path, trunk), ended, path, trunk)
         if ended:
             return
         shared, own = _FORGET, self._settings.request_forget
-        row.nodes = row.nodes or Chances(self._most_nodes)
-        _add(self._trees, drafted, path, shared)
-        _add(row.nodes, drafted, path, own)
-        promised, tried = self._promised.matched, self._promised.tried
-        promised[0] = promised[0] * shared + row.promised
-        tried[0] = tried[0] * shared + 1.0
+        row.nodes = row.nodes or NodeChances(self._sizes)
+        self._trees.add(drafted, path, shared)
+        row.nodes.add(drafted, path, own)
+        self._news += 1
+        self._promised = self._promised * shared + row.promised
+        self._told = self._told * shared + 1.0
 
     def _values(self, row: Row) -> Iterable[float]:
         """The chains' as elsewhere; of a tree the sum of its rows' chances, as far as the request may still go."""
@@ -71,26 +74,38 @@ class NodeAcceptance(Acceptance):
             yield gathered[min(int(width), len(gathered)) - 1]
 
     def _gathered_nodes(self, row: Row, chain: Sequence[float]) -> list[float]:
-        own, others = row.nodes or self._unknown, self._trees
+        own, others, of_others = row.nodes or self._unknown, *self._counts_of_all()
         row.promised = _extra(chain)
         most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(row.promised)
-        before, total = _HOPE, 1.0
+        before, total, begin = _HOPE, 1.0, 0
         gathered = [1.0]
-        every = zip(own.matched, own.tried, others.matched, others.tried, chain, strict=False)
-        for matched, tried, theirs, of_theirs, reach in every:
-            chance = (scale * theirs + before * reach * _PRIOR_WEIGHT) / (of_theirs + _PRIOR_WEIGHT)
-            chance = (matched + chance * _SHARED_WEIGHT) / (tried + _SHARED_WEIGHT)
-            before = chance if chance < 1.0 else 1.0
-            total += before
-            gathered.append(total if total < most else most)
+        for size, unit in zip(self._sizes, own.units, strict=True):
+            ends, weight = own.ends[begin:size], _SHARED_WEIGHT * unit
+            tried = weight + sum(ends)
+            every = zip(
+                own.matched[begin:size], ends, others[begin:size], of_others[begin:size], chain[begin:size], strict=True
+            )
+            for matched, end, theirs, of_theirs, reach in every:
+                chance = (scale * theirs + before * reach * _PRIOR_WEIGHT) / (of_theirs + _PRIOR_WEIGHT)
+                chance = (matched + chance * weight) / tried
+                before = chance if chance < 1.0 else 1.0
+                tried -= end
+                total += before
+                gathered.append(total if total < most else most)
+            begin = size
         return gathered
 
     def _scale(self, extra: float) -> float:
         """What a request's chain promises, by the mean of those whose trees were observed."""
-        promised, tried = self._promised.matched[0], self._promised.tried[0]
-        if promised <= 0.0:
+        if self._promised <= 0.0:
             return 1.0
-        return min(_MOST_SCALE, max(1.0 / _MOST_SCALE, extra * tried / promised))
+        return min(_MOST_SCALE, max(1.0 / _MOST_SCALE, extra * self._told / self._promised))
+
+    def _counts_of_all(self) -> tuple[list[float], list[float]]:
+        """Nodes of all requests, accepted and tried, anew after some of them, for they change slowly."""
+        if self._news >= len(self._rows) and (self._news >= _NEWS or self._told < _FEW):
+            self._counts, self._news = self._trees.counts(), 0
+        return self._counts
 
 
 def _extra(chances: Sequence[float]) -> float:
@@ -100,12 +115,7 @@ def _extra(chances: Sequence[float]) -> float:
 
 
 def _straight(path: Sequence[int], trunk: Sequence[int]) -> int:
-    """How many accepted nodes are those of the path of first children."""
-    return sum(one == other for one, other in zip(path, trunk, strict=False))
-
-
-def _add(chances: Chances, drafted: int, path: Sequence[int], forget: float) -> None:
-    chances.matched[:drafted] = [count * forget for count in chances.matched[:drafted]]
-    chances.tried[:drafted] = [count * forget + 1.0 for count in chances.tried[:drafted]]
-    for row in path:
-        chances.matched[row - 1] += 1.0
+    """How many accepted nodes are those of the path of first children, which begins with one or two rows."""
+    if not path or path[0] != trunk[0]:
+        return 0
+    return 1 + (len(path) > 1 and len(trunk) > 1 and path[1] == trunk[1])

@@ -65,7 +65,7 @@ class WidthPolicy(Protocol):
     ) -> None:
         """A row verified `drafted` drafts and accepted the first `accepted` of them.
 
-        Of a tree those of rows `path`; the path of its first children has the rows `trunk`, at least one.
+        Of a tree those of rows `path`; the path of its first children begins with the rows `trunk`, at least one.
         """
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
