@@ -9,7 +9,7 @@ import pytest
 
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.gpu.memory import used_bytes
+from tests.gpu.memory import used_by_process, used_bytes
 from tests.integration.pair import PairProcesses
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient, start
@@ -67,12 +67,16 @@ async def test_text_is_that_of_plain_decoding(kind: str, handoff: str, tmp_path:
                 plain, none = await _texts(client, "plain", off=True)
                 first, drafted = await _texts(client, "first")
                 await _texts(client, "second")  # kernels that this mix asks for are loaded now
-                before, used = _graphs(pair), used_bytes()
+                before, used, by_process = _graphs(pair), used_bytes(), used_by_process()
                 again, _ = await _texts(client, "again")
                 after, growth = _graphs(pair), used_bytes() - used
+                grown = {pid: size - by_process.get(pid, 0) for pid, size in used_by_process().items()}
+            names = {pair.target.process.pid: "target", pair.drafter.process.pid: "drafter"}
+            told = {names.get(pid, str(pid)): size for pid, size in grown.items() if size}
             assert first == plain and again == plain
             assert max(none) == 0 and min(drafted) > 0
             assert after == before and before[1:] == (0, 0)
-            assert growth <= 0
+            # The driver gives a kernel that spills room for all threads of the device when it is first launched.
+            assert growth <= 0, f"{growth} bytes more after the same requests again, by process {told}"
         finally:
             pair.stop()
