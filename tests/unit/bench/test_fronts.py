@@ -12,8 +12,8 @@ from statistics import mean
 
 import pytest
 
-from tests.bench.gpu.fronts.client import Answer, ServerError, answers
-from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, Asked, by_chance, mean_out, together
+from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_answers
+from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, TURNS, Asked, by_chance, chats, mean_out, together
 from tests.bench.gpu.fronts.rows import percentile, row_of, table
 from tests.bench.gpu.fronts.servers import _flags as vllm_flags
 from tests.bench.gpu.rig import RigSettings
@@ -65,6 +65,22 @@ def test_tokens_are_counted_wherever_chunks_are_cut() -> None:
             assert sorted(str(one["prompt"]) for one in asked) == ["[3, 4]", "[5]"]
 
     asyncio.run(run())
+
+
+def test_a_turn_of_a_chat_repeats_all_that_was_said_before() -> None:
+    (turns,) = chats(1, 64, 0, length=8)
+
+    async def run() -> list[dict[str, object]]:
+        async with server("200 OK", events((1, 1)), ()) as (address, asked):
+            found = await chat_answers(address, "raced", [turns])
+        assert [one.token_ids for one in found] == [[5, 5]] * TURNS
+        return asked
+
+    said: list[int] = []
+    for turn, asked in zip(turns, asyncio.run(run()), strict=True):
+        said += turn.prompt
+        assert asked["prompt"] == said
+        said += [5, 5]
 
 
 @pytest.mark.parametrize(("head", "counts"), [("503 Busy", ()), ("200 OK", (1, 2))])

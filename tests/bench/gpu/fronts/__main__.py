@@ -1,8 +1,8 @@
 """python -m tests.bench.gpu.fronts --vllm FOLDER: a race through HTTP, a table last, JSON with --save.
 
-One client sends the same requests to paceline's gateway and to vLLM's server: all at once, and then by chance with
-mixed lengths, at shares of what the quicker vLLM can take. Both sides stay up, and loads run in turn. Without --vllm
-paceline runs alone; --tiny is a short run on a CPU.
+One client sends the same requests to paceline's gateway and to vLLM's server: all at once, then chats of six turns that
+find their own words in the cache, then by chance with mixed lengths, at shares of what the quicker vLLM can take. Both
+sides stay up, and loads run in turn. Without --vllm paceline runs alone; --tiny is a short run on a CPU.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.bench.gpu.fronts.client import Answer, ServerError, answers
-from tests.bench.gpu.fronts.loads import Asked, by_chance, mean_out, together
+from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_answers
+from tests.bench.gpu.fronts.loads import TURNS, by_chance, chats, mean_out, together
 from tests.bench.gpu.fronts.rows import Row, row_of, table
 from tests.bench.gpu.fronts.servers import MODEL, Server, paceline, vllm
 from tests.bench.gpu.pair import PairOptions
@@ -29,6 +31,9 @@ from tests.bench.gpu.shapes import SHAPES
 
 SEED = 20
 TINY_LENGTH = 12
+CHAT_REPEATS = 2
+Load = Callable[[str, str], Coroutine[Any, Any, list[Answer]]]
+"""Asks a model at an address."""
 
 
 def main() -> int:
@@ -59,31 +64,34 @@ def measured(servers: Sequence[Server], asked: argparse.Namespace, vocab: int) -
     for count in asked.group:
         repeats = asked.repeats or repeats_of(count)
         loads = [together(count, vocab, draws, asked.length) for draws in range(1 + repeats)]
-        rows += _rows(servers, f"{count} at once", loads, counted=slice(1, None))
-    limit = _limit(rows)
+        rows += _rows(servers, f"{count} at once", [partial(answers, requests=load) for load in loads])
+    for count in asked.chats:
+        turns = [chats(count, vocab, draws, asked.length) for draws in range(1 + CHAT_REPEATS)]
+        rows += _rows(servers, f"{count} chats of {TURNS} turns", [partial(chat_answers, chats=one) for one in turns])
+    limit = asked.limit or _limit(rows)
     for share in asked.shares:
         # Chance at the lengths of the table, or at tiny ones.
         rate = share * limit / mean_out(asked.length)
-        load = by_chance(rate, asked.seconds, vocab, SEED, asked.length)
-        rows += _rows(servers, f"{share:.0%} by chance, {rate:.1f} a second", [load], counted=slice(None))
+        load = partial(answers, requests=by_chance(rate, asked.seconds, vocab, SEED, asked.length))
+        rows += _rows(servers, f"{share:.0%} by chance, {rate:.1f} a second", [load], warm_up=0)
     return rows
 
 
-def _rows(servers: Sequence[Server], name: str, loads: Sequence[Sequence[Asked]], counted: slice) -> list[Row]:
-    """A row for each server that answered; those of repeats that are not counted warm up."""
+def _rows(servers: Sequence[Server], name: str, loads: Sequence[Load], warm_up: int = 1) -> list[Row]:
+    """A row for each server that answered; the first so many of the repeats are not counted."""
     rows = []
     for server in servers:
-        repeats = [asyncio.run(_tried(server, load)) for load in loads][counted]
+        repeats = [asyncio.run(_tried(server, load)) for load in loads][warm_up:]
         whole = [repeat for repeat in repeats if repeat]
         rows += [row_of(server.name, name, whole)] if whole else []
         print(rows[-1:], flush=True)
     return rows
 
 
-async def _tried(server: Server, load: Sequence[Asked]) -> list[Answer]:
+async def _tried(server: Server, load: Load) -> list[Answer]:
     """Nothing where a server failed: the others are still measured."""
     try:
-        return await answers(server.address, MODEL, load)
+        return await load(server.address, MODEL)
     except (ServerError, OSError, TimeoutError) as error:
         print(f"{server.name}: {error!r}", file=sys.stderr, flush=True)
         return []
@@ -106,7 +114,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--group", type=int, nargs="+", default=[1, 8, 32, 128], help="requests at once")
     parser.add_argument("--repeats", type=int, default=0, help="of each load; more of few requests without")
     parser.add_argument("--length", type=int, default=512, help="tokens of prompts and of answers")
+    parser.add_argument("--chats", type=int, nargs="*", default=[8], help="chats at once")
     parser.add_argument("--shares", type=float, nargs="*", default=[0.5, 0.7, 0.9], help="of the limit, by chance")
+    parser.add_argument("--limit", type=float, default=0.0, help="tokens a second; the quickest peer's without")
     parser.add_argument("--seconds", type=float, default=20.0, help="for which requests come by chance")
     parser.add_argument("--drafter-weights", choices=["auto", "dtype", "int8"], default="auto", help="of paceline's")
     parser.add_argument("--short-blocks", action="store_true", help="paceline drafts blocks as wide as the round")
@@ -116,7 +126,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="little of everything on a CPU, to see that it runs")
     asked = parser.parse_args()
     if asked.tiny:
-        asked.group, asked.repeats, asked.length, asked.seconds = [1, 2], 1, TINY_LENGTH, 1.0
+        asked.group, asked.chats, asked.repeats, asked.length, asked.seconds = [1, 2], [2], 1, TINY_LENGTH, 1.0
     return asked
 
 

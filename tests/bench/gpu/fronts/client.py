@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,7 @@ class Answer:
 
     asked_s: float
     arrivals: list[tuple[float, int]] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -61,6 +62,27 @@ async def answers(address: str, model: str, requests: Sequence[Asked]) -> list[A
     return list(await asyncio.gather(*(_answer(address, model, one, began) for one in requests)))
 
 
+async def chat_answers(address: str, model: str, chats: Sequence[Sequence[Asked]]) -> list[Answer]:
+    """Hold the chats side by side and return all answers; a turn's prompt is all that was said, and its own words.
+
+    Raises:
+        ServerError: as `answers`.
+        TimeoutError: as `answers`.
+    """
+    began = time.perf_counter()
+
+    async def hold(turns: Sequence[Asked]) -> list[Answer]:
+        said: list[int] = []
+        found = []
+        for turn in turns:
+            said += turn.prompt
+            found.append(await _answer(address, model, replace(turn, prompt=list(said)), began))
+            said += found[-1].token_ids
+        return found
+
+    return [answer for turns in await asyncio.gather(*map(hold, chats)) for answer in turns]
+
+
 async def _answer(address: str, model: str, asked: Asked, began: float) -> Answer:
     async with asyncio.timeout(WAIT_S + asked.at_s):
         await asyncio.sleep(asked.at_s)
@@ -72,8 +94,9 @@ async def _answer(address: str, model: str, asked: Asked, began: float) -> Answe
             await _check_status(reader)
             async for event in _events(reader):
                 for choice in event.get("choices", []):
-                    if count := len(choice.get("token_ids") or ()):
-                        answer.arrivals.append((time.perf_counter() - began, count))
+                    if ids := choice.get("token_ids"):
+                        answer.arrivals.append((time.perf_counter() - began, len(ids)))
+                        answer.token_ids += ids
         finally:
             writer.close()
     if answer.tokens != asked.out:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-LENGTH = 512
+LENGTH, TURNS = 512, 6
 PROMPTS = (16, 40, 90, 180, 350, 640, 1_000, 1_400)
 OUTS = (8, 30, 70, 150, 260, 400, 520, 600)
 """Tokens at eight equal steps of quantiles, from the least to the most: chats that are mostly short, with a long tail.
@@ -37,6 +37,16 @@ def by_chance(rate: float, seconds: float, vocab: int, seed: int, length: int = 
         prompt, out = (_drawn(source, quantiles, length) for quantiles in (PROMPTS, OUTS))
         asked.append(Asked(at, _prompt(source, prompt, vocab), out, source.randrange(1 << 31)))
     return asked
+
+
+def chats(count: int, vocab: int, draws: int, length: int = LENGTH) -> list[list[Asked]]:
+    """Chats of an agent: TURNS turns, of which the first brings a system prompt and tools of twice a length."""
+    source = random.Random(1_000_003 * draws + 97 * count)
+    words = [2 * length, *[length // 4] * (TURNS - 1)]
+    return [
+        [Asked(0.0, _prompt(source, each, vocab), length // 4, source.randrange(1 << 31)) for each in words]
+        for _ in range(count)
+    ]
 
 
 def mean_out(length: int = LENGTH) -> float:
