@@ -4,7 +4,7 @@ Both choose their widths up to `--rows`, after loads of the same size. Each line
 temperature and one number of streams; `differ` counts texts that are not what plain decoding says. A table is printed
 last. With `--by-pace` a third pair of chains is asked for rounds over gRPC, as one that does not reach the side socket.
 `--part kernels` times choosing nodes and attention instead, `--part verify` a verify of shapes with random
-weights, too.
+weights, too, and `--part rounds` verifies, drafts and what trees add to them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from deploy.stack import EMBEDDED
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
+from tests.bench.gpu.nodes_rounds import round_lines
 from tests.bench.gpu.nodes_verify import attention_lines, choice_lines, verify_lines
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
@@ -85,7 +86,7 @@ class Told:
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line, or what is given, says."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.nodes", description=__doc__)
-    parser.add_argument("--part", choices=("served", "verify", "kernels"), default="served")
+    parser.add_argument("--part", choices=("served", "verify", "kernels", "rounds"), default="served")
     parser.add_argument("--pair", nargs="+", default=["embedded"])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
@@ -94,7 +95,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warm", type=int, default=1, help="loads before the one that counts")
     parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
-    parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify")
+    parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify and rounds")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
     asked = parser.parse_args(given)
     if asked.tiny:
@@ -105,6 +106,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measures what was asked for; returns 1 where a text differs."""
     asked = arguments()
+    if asked.part == "rounds":
+        for line in chain.from_iterable(round_lines(name, asked.device) for name in asked.shape):
+            print(line, flush=True)
+        return 0
     if asked.part != "served":
         more = verify_lines(asked.shape, asked.rows, asked.device) if asked.part == "verify" else ()
         for line in chain(choice_lines(asked.device), attention_lines(asked.device), more):

@@ -136,7 +136,7 @@ def _costs(name: str, rows: Sequence[int], device: str) -> tuple[Mapping[tuple[i
             model=str(pair.target), drafter_model=str(pair.drafter), drafter_address="unix:/nowhere",
             random_weights=True, device=device, dtype="bfloat16" if device == "cuda" else "float32",
             context_limit=2048, memory_bytes=(40 if device == "cuda" else 1) << 30, adaptive=False, slots=BUCKETS[-1],
-            widths=(1, *rows), nodes=True,
+            widths=(1, *rows), nodes=True, compile_threads=12,
         )  # fmt: skip
         with (
             mock.patch("services.target.build_device.buckets_of", return_value=BUCKETS),

@@ -36,6 +36,10 @@ QWEN3_5_4B = TinyShape(
 )
 QWEN3_5_27B = replace(QWEN3_5_4B, hidden=5120, inner=17408, layers=64, heads=24, tied=False, taps=(1, 16, 31, 46, 61))
 TINY = TinyShape(context=4096, block_size=16)
+SMOLLM2 = TinyShape(
+    vocab=49152, hidden=576, inner=1536, layers=30, heads=9, kv_heads=3, head_dim=64, context=8192, draft_layers=5,
+    block_size=16, taps=(1, 8, 14, 20, 27),
+)  # fmt: skip
 DELTA_4B = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
@@ -87,7 +91,9 @@ def mixture(name: str, layers: int = 0) -> tuple[TinyShape, str, dict[str, Any]]
     return replace(shape, layers=count), family, long
 
 
-SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}
+SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B} | {
+    "smollm2": SMOLLM2, "tiny": TINY
+}  # fmt: skip
 
 VLLM = {
     16: (1.0, 1.0, 1.0, 1.0, 1.0, 0.5),
