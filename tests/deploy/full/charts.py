@@ -1,5 +1,6 @@
 """The chart rendered by the real Helm SDK, with the sets of values that the tests go through."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from helm_python import Chart, Config
+from helm_python import Chart, Config, _native
 
 from tests.deploy.test_drift import CHART
 from tests.deploy.test_values import merged
@@ -194,6 +195,14 @@ def rendered_in(address: str, values: dict[str, Any], *, chart: Path = CHART, up
     """The text of every template, by its path, as Helm renders it with a cluster."""
     with Chart.load(chart) as loaded, Config(kube_apiserver=address, namespace=NAMESPACE) as cluster:
         return dict(cluster.render(loaded, values, name="llm", namespace=NAMESPACE, is_upgrade=upgrade))
+
+
+def render_at(version: str, values: dict[str, Any], name: str = "llm") -> list[dict[str, Any]]:
+    """Every document of a release, as `helm template --kube-version` has it; the SDK has no parameter for that."""
+    options = {"name": name, "namespace": NAMESPACE, "kube_version": f"v{version}.0"}
+    with Chart.load(CHART) as chart:
+        found = _native.call_string("helm_render", chart._raw(), json.dumps(values), json.dumps(options))
+    return documents(json.loads(found))
 
 
 def documents(texts: Mapping[str, str]) -> list[dict[str, Any]]:

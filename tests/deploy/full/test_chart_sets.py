@@ -1,6 +1,6 @@
 """Sets of values that nobody wrote: parts put together by a seeded hand, with names and texts that YAML misreads.
 
-Every set is either accepted, and then several versions of Kubernetes take what it renders, or refused in words.
+Every set is either accepted, and then several versions of Kubernetes take what it renders there, or refused in words.
 """
 
 import json
@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from helm_python import HelmError
 
-from tests.deploy.full.charts import BASE, DOWNLOAD, VARIANTS, render, templates
+from tests.deploy.full.charts import BASE, DOWNLOAD, VARIANTS, render, render_at, templates
 from tests.deploy.full.kubernetes import refusals, with_pods
 from tests.deploy.test_values import merged
 
 SETS, SEED = 80, 63
-VERSIONS = ("1.30", "1.35", "1.36")
+VERSIONS = ("1.30", "1.33", "1.36")
+CLAIMS_SINCE = "1.32"
 RELEASES = ("llm", "1e3", "123", "yes", "null", "0x1f", "a.b", "n" * 53)
 # Texts that are something else where a template forgets to quote them.
 MISREAD = ("1e3", "yes", "null", "123", "0x1f", "0o17", "1.5", "true", "on", "2026-11-29", "1_000")
@@ -197,11 +198,42 @@ def sets() -> dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]]:
 def test_kubernetes_takes_every_set(
     version: str, sets: dict[str, Any], report_counts: Callable[[str, int], None]
 ) -> None:
-    known = {made: found for made, (_, _, found) in sets.items() if version != "1.30" or "claims" not in made}
-    wrong = {made: refusals(version, with_pods(found)) for made, found in known.items()}
+    """As Helm renders it for that version; only device claims are newer than 1.30."""
+    wrong, taken = {}, 0
+    for made, (release, values, found) in sets.items():
+        if "claims" in made and version < CLAIMS_SINCE:
+            with pytest.raises(HelmError, match=rf"- at '/workers/resourceClaims': .*, want {CLAIMS_SINCE}"):
+                render_at(version, values, release)
+            continue
+        taken += 1
+        there = render_at(version, values, release) if "claims" in made else found
+        wrong[made] = refusals(version, with_pods(there))
     assert {made: each for made, each in wrong.items() if each} == {}
-    assert len(known) >= (SETS - 12 if version == "1.30" else SETS), "only device claims are newer than 1.30"
-    report_counts(f"sets_{version}", len(known))
+    assert taken >= (SETS - 12 if version < CLAIMS_SINCE else SETS)
+    report_counts(f"sets_{version}", taken)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_only_claims_depend_on_the_version(version: str, sets: dict[str, Any]) -> None:
+    """Of the others every tenth is rendered again for it."""
+    for release, values, found in [found for made, found in sets.items() if "claims" not in made][::10]:
+        assert render_at(version, values, release) == found
+
+
+@pytest.mark.parametrize("version", ["1.32", "1.33", "1.34", "1.37"])
+def test_a_claim_s_template_is_of_the_version_that_a_cluster_serves(version: str) -> None:
+    found = render_at(version, merged(BASE, VARIANTS["device-claims"]))
+    assert refusals(version, found) == []
+    assert "ResourceClaimTemplate" in {each["kind"] for each in found}
+
+
+def test_a_claim_s_template_that_a_cluster_does_not_serve_is_refused() -> None:
+    own = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "own"}}
+    for given in (own, json.dumps(own)):
+        values = merged(BASE, {"extraObjects": [given]})
+        with pytest.raises(HelmError, match=r"- at '/extraObjects/0': resource.k8s.io/v1 on .*1\.33.*, want 1\.34"):
+            render_at("1.33", values)
+        assert any(each["metadata"]["name"] == "own" for each in render_at("1.34", values))
 
 
 def strings(value: Any) -> Iterator[str]:
