@@ -1,8 +1,8 @@
 """python -m tests.bench.nodes: rounds of trees against rounds of chains of as many rows, through running pairs.
 
 Prints one JSON line for each number of rows and each temperature. The pair is SmolLM2's where it is installed, else the
-embedded one. Both ways are up at once, and each prompt is answered by both, and once by plain decoding. With `--free`
-both choose their widths up to as many rows, one of chains and the other of chains and trees.
+embedded one. Both ways are up at once, and each prompt is answered by both, and once by plain decoding for all numbers
+of rows. With `--free` both choose their widths up to as many rows, one of chains and the other of chains and trees.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from tests.bench.nodes_offline import Pair, read_pair
 
 ROWS, TEMPERATURES = (8, 16), (0.0, 0.8)
 WIDTHS = (1, 4, 8, 16)
-SIZES = {"embedded": (16, 96), SMOLLM2: (12, 64)}
+SIZES = {"embedded": (16, 96), SMOLLM2: (8, 64)}
 """Prompts of each pair, and the most tokens of an answer."""
-SECONDS = 480.0
-"""In which all is measured; a line has fewer texts on a slow machine."""
+SECONDS = 540.0
+"""In which all ends, starts included; a line has fewer texts on a slow machine."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,27 @@ class Told:
     plain: Answer
     chain: Answer
     nodes: Answer
+
+
+@dataclass
+class Budget:
+    """When all must end, and the lines and starts of pairs that are to come; a start takes as long as the longest."""
+
+    end: float
+    lines: int
+    starts: int
+    start_s: float = 0.0
+
+    def started(self, seconds: float) -> None:
+        """Pairs have started."""
+        self.starts, self.start_s = self.starts - 1, max(self.start_s, seconds)
+
+    def line(self) -> float:
+        """When the next line must end, so that those behind it have as long."""
+        now = time.monotonic()
+        share = (self.end - now - self.starts * self.start_s) / self.lines
+        self.lines -= 1
+        return now + share
 
 
 def main() -> int:
@@ -77,30 +98,41 @@ def ways_of(rows: int, free: bool) -> list[Mode]:
 
 
 def measure(pair: Pair, every: Sequence[int], tokens: int, seconds: float, free: bool = False) -> Iterator[Line]:
-    """Yield a line for each number of rows and each temperature, within so many seconds but for the starts."""
+    """Yield a line for each number of rows and each temperature, within so many seconds."""
+    budget = Budget(time.monotonic() + seconds, len(every) * len(TEMPERATURES), len(every))
+    plain: dict[tuple[float, int], Answer] = {}
     for rows in every:
+        began = time.monotonic()
         with Pairs(ways_of(rows, free), 1, note, pair.target, pair.drafter) as pairs:
+            budget.started(time.monotonic() - began)
             for temperature in TEMPERATURES:
                 note(f"{rows} rows at temperature {temperature}")
                 with Client(pairs.addresses["chain"]) as chain, Client(pairs.addresses["nodes"]) as nodes:
-                    share = seconds / (len(every) * len(TEMPERATURES))
-                    told = list(tell(chain, nodes, pair.prompts, temperature, tokens, share))
+                    told = list(tell(chain, nodes, pair.prompts, temperature, tokens, budget.line(), plain))
                 yield summarise(rows, temperature, told)
 
 
 def tell(
-    chain: Client, nodes: Client, prompts: Sequence[Sequence[int]], temperature: float, tokens: int, seconds: float
-) -> Iterator[Told]:
-    """Yield answers until the time is over, at least one; a first one of each way warms up."""
+    chain: Client, nodes: Client, prompts: Sequence[Sequence[int]], temperature: float, tokens: int, end: float,
+    known: dict[tuple[float, int], Answer],
+) -> Iterator[Told]:  # fmt: skip
+    """Yield answers, at least one, while the next one should end in time; a first one of each way warms up.
+
+    Plain answers are `known`, or become so.
+    """
     for client in (chain, nodes):
         client.generate(prompts[0], Options(max_tokens=8, temperature=temperature, seed=0))
-    end = time.monotonic() + seconds
+    longest = 0.0
     for index, prompt in enumerate(prompts):
-        if index and time.monotonic() > end:
+        begin = time.monotonic()
+        if index and begin + longest > end:
             return
         options = Options(max_tokens=tokens, temperature=temperature, seed=index)
-        plain = Options(max_tokens=tokens, temperature=temperature, seed=index, speculation=False)
-        yield Told(*(each.generate(prompt, how) for each, how in ((chain, plain), (chain, options), (nodes, options))))
+        if (temperature, index) not in known:
+            plain = Options(max_tokens=tokens, temperature=temperature, seed=index, speculation=False)
+            known[temperature, index] = chain.generate(prompt, plain)
+        yield Told(known[temperature, index], chain.generate(prompt, options), nodes.generate(prompt, options))
+        longest = max(longest, time.monotonic() - begin)
 
 
 def summarise(rows: int, temperature: float, told: Sequence[Told]) -> Line:

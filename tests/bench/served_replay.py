@@ -4,20 +4,25 @@ What a target says depends on no draft. So its text is taken as served, the draf
 forward, and the drafter is asked where a round begins, with the noise of the request's own draws.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from services.common.device.noise import gumbel
+from services.common.kernels.linear.weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.nodes import choose_nodes
 from services.common.model.states.states import Part, Rows
 from tests.bench.nodes_offline import BLOCK, Asked, Pair, Text
 
 _POSITIONS = 4096
 """More than any answer of a bench has."""
+Inputs: TypeAlias = tuple[Tensor, Rows, Tensor, Tensor, Weight, int, Coupling | None]
+"""What a block drafts from."""
 
 
 class ServedReplay(Asked):
@@ -34,21 +39,39 @@ class ServedReplay(Asked):
 
         `foreign` is a text whose context stands in place of its own, over and over where it is shorter: the control.
         """
+
+        def right(inputs: Inputs, behind: Sequence[int]) -> int:
+            return _right(self._block.propose(*inputs)[0].tolist(), behind)
+
+        return self._rounds(text, drafts, foreign, right)
+
+    @torch.inference_mode()
+    def tree_rounds(self, text: Text, nodes: int, foreign: Text | None = None) -> int:
+        """Return the same of rounds of trees of so many nodes, the anchor among them."""
+
+        def right(inputs: Inputs, behind: Sequence[int]) -> int:
+            tokens_1K, parents_1K = choose_nodes(self._block.rank(*inputs), nodes - 1)
+            return _followed(tokens_1K[0].tolist(), parents_1K[0].tolist(), behind)
+
+        return self._rounds(text, min(nodes - 1, self._block.spec.most_drafts), foreign, right)
+
+    def _rounds(
+        self, text: Text, depth: int, foreign: Text | None, right: Callable[[Inputs, Sequence[int]], int]
+    ) -> int:
         table_1N = self._table_of(text)
         draft_kv = self._written(text if foreign is None else _as_long(foreign, len(text.ids)), table_1N)
         rounds, anchor = 0, text.start
         while anchor < len(text.ids) - 1:
             rounds += 1
-            anchor += 1 + _right(self._drafted(text, anchor, drafts, table_1N, draft_kv), text.ids[anchor + 1 :])
+            anchor += 1 + right(self._inputs(text, anchor, depth, table_1N, draft_kv), text.ids[anchor + 1 :])
         return rounds
 
-    def _drafted(self, text: Text, anchor: int, drafts: int, table_1N: Tensor, draft_kv: Tensor) -> list[int]:
+    def _inputs(self, text: Text, anchor: int, depth: int, table_1N: Tensor, draft_kv: Tensor) -> Inputs:
+        """Return what the block needs to draft so many positions behind an anchor."""
         spec, anchor_1, row_1 = self._block.spec, torch.tensor([anchor]), torch.zeros(1, dtype=torch.int32)
-        block, mask = spec.block_for(drafts), spec.mask_token_id
+        block, mask = spec.block_for(depth), spec.mask_token_id
         ids_1W, span = seat_block(row_1, torch.tensor([text.ids[anchor]]), anchor_1, table_1N, block, BLOCK, mask)
-        rows, coupling = Rows(Part(span, row_1)), self._coupling(text, anchor, drafts)
-        chosen: list[int] = self._block.propose(ids_1W, rows, draft_kv, *self._tables, drafts, coupling)[0].tolist()
-        return chosen
+        return ids_1W, Rows(Part(span, row_1)), draft_kv, *self._tables, depth, self._coupling(text, anchor, depth)
 
     def _coupling(self, text: Text, anchor: int, drafts: int) -> Coupling | None:
         """Return the noise that the target drew with at the positions of the drafts; none where it was greedy."""
@@ -70,3 +93,15 @@ def _right(drafted: Sequence[int], truth: Sequence[int]) -> int:
     """Return how many drafts the text has before the first that it has not."""
     pairs = zip(drafted, truth, strict=False)
     return next((place for place, (draft, token) in enumerate(pairs) if draft != token), min(len(drafted), len(truth)))
+
+
+def _followed(tokens: Sequence[int], parents: Sequence[int], truth: Sequence[int]) -> int:
+    """Return how many nodes of a tree the text follows from the anchor on."""
+    row = found = 0
+    while found < len(truth):
+        every = zip(tokens, parents, strict=True)
+        child = next((place for place, each in enumerate(every, 1) if each == (truth[found], row)), 0)
+        if not child:
+            break
+        row, found = child, found + 1
+    return found

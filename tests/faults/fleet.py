@@ -40,6 +40,8 @@ class Fleet:
         self.routes: dict[int, str] = {}
         self.gateway_flags: Sequence[str] = ()
         self.deadline_s = WAIT_S
+        self.module = "services.target"
+        """What runs as a target."""
         self.others: dict[int, TinyPair] = {}
         """What pairs serve that do not serve the fleet's checkpoints."""
         self._folder = folder
@@ -262,7 +264,7 @@ class Fleet:
         flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *open_port, *self._flags, *more)
         proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
         models = self.others.get(index, self._models)
-        self.pairs[index] = PairProcesses(folder, models, flags, environment, proposer)
+        self.pairs[index] = PairProcesses(folder, models, flags, environment, proposer, module=self.module)
 
 
 @asynccontextmanager
@@ -273,11 +275,12 @@ async def running_fleet(
     alike: bool = False,
     models: TinyPair | None = None,
     gateway_flags: Sequence[str] = (),
+    module: str = "services.target",
 ) -> AsyncIterator[Fleet]:
     """A fleet in a folder of its own, gone afterwards; without `models` it serves random ones."""
     folder = Path(tempfile.mkdtemp(prefix="pl-"))
     fleet = Fleet(folder, models or write_tiny(folder / "models", seed=5), flags, points, alike)
-    fleet.gateway_flags = gateway_flags
+    fleet.gateway_flags, fleet.module = gateway_flags, module
     try:
         await fleet.start(pairs)
         yield fleet

@@ -33,6 +33,7 @@ class PairProcesses:
         environment: Mapping[str, str] = ENVIRONMENT,
         drafter_flags: Sequence[str] = (),
         address: str = "",
+        module: str = "services.target",
     ) -> None:
         """Starts the target and its first drafter; neither is ready yet. ``folder`` must have a short path.
 
@@ -46,7 +47,7 @@ class PairProcesses:
         if not address:
             self.add_drafter()
             self.turn_to(0)
-        command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
+        command = [module, "--model", str(models.target), "--drafter-model", str(models.drafter)]
         command += ["--drafter-address", address or f"unix:{self._link}", "--run-dir", str(folder), "--threads", "1"]
         command += ["--adaptive", "false", "--watchdog-s", "20", "--propagation-s", "0.1", *flags]
         self.target = WarmProcess("target", command, folder, environment)

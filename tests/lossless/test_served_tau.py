@@ -1,5 +1,7 @@
 """Rounds as served are those counted offline, for every kind of block, and drafts follow from the target's features.
 
+So are those of trees of the embedded pair's drafter.
+
 A later kind begins as the embedded pair's drafter, whose tau is no chance, with parts of its own drawn beside. Chains
 are compared draft by draft in `test_chains`.
 """
@@ -26,6 +28,8 @@ from tests.unit.target.core.specs import GREEDY, SAMPLED, request
 
 TARGET, DRAFTER = MODELS / "embedded" / "target", MODELS / "embedded" / "drafter"
 DRAFTS, SAMPLE, WHOLE, TOKENS = 7, 2, 10, 32
+LONG = 160
+"""Tokens of an answer of trees: nodes that its last blocks have no place for are left out as it ends."""
 BOUND = 0.02
 BY_DEFAULT = ("dflash2",)
 
@@ -47,12 +51,12 @@ def drafter_of(kind: str, folder: Path) -> Path:
     return folder
 
 
-def asked(count: int) -> list[RequestSpec]:
+def asked(count: int, tokens: int = TOKENS) -> list[RequestSpec]:
     """Greedy ones and sampled ones of the held-out prompts."""
     held_out = json.loads((MODELS / "embedded" / "heldout_prompts.json").read_text("utf-8"))[:count]
     told = tokens_of(TARGET, held_out)
     return [
-        request(f"{name}{index}", ids, TOKENS, replace(sampling, seed=index))
+        request(f"{name}{index}", ids, tokens, replace(sampling, seed=index))
         for name, sampling in (("greedy", GREEDY), ("sampled", SAMPLED))
         for index, ids in enumerate(told)
     ]
@@ -80,3 +84,28 @@ def test_rounds_served_are_those_counted_offline(kind: str, tmp_path: Path, full
         print(kind, first, tokens, served, offline, blind)
         assert abs(served / offline - 1.0) <= BOUND
         assert tokens / offline > 1.3 > 1.25 > tokens / blind
+
+
+@pytest.mark.parametrize("nodes", [8, 16])
+def test_rounds_of_trees_served_are_those_counted_offline(nodes: int, full: bool) -> None:
+    """And fewer than those of chains of as many rows, as far as the block has these."""
+    if nodes > DRAFTS + 1 and not full:
+        return
+    specs, drafts = asked(WHOLE, LONG) if full else asked(SAMPLE), min(nodes - 1, DRAFTS)
+    settings = RigSettings(width=nodes, slots=4, buckets=(1, 2, 4), context_limit=384, blocks=128, nodes=True)
+    with Rig(TARGET, DRAFTER, settings, dflash(DRAFTER)) as rig:
+        done = rig.run(specs)
+    replay = ServedReplay(TARGET, DRAFTER)
+    for first in ("greedy", "sampled"):
+        chosen = [index for index, spec in enumerate(specs) if spec.request_id.startswith(first)]
+        texts = [
+            Text([*specs[index].token_ids, *done[index].tokens], len(specs[index].token_ids), specs[index].sampling)
+            for index in chosen
+        ]
+        served = sum(done[index].rounds for index in chosen)
+        offline = sum(replay.tree_rounds(text, nodes) for text in texts)
+        chains = sum(replay.rounds(text, drafts) for text in texts)
+        tokens = sum(len(done[index].tokens) - 1 for index in chosen)
+        print(nodes, first, tokens, served, offline, chains)
+        assert abs(served / offline - 1.0) <= BOUND
+        assert offline < chains

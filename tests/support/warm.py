@@ -25,6 +25,7 @@ PAIR = ("services.target.app", "services.drafter.app")
 MODULES = {
     "services.target": PAIR,
     "tests.bench.gpu.pinned": PAIR,
+    "tests.faults.any_rows_target": PAIR,
     "services.drafter": PAIR,
     "services.gateway": ("services.gateway.app",),
 }

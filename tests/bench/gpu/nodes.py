@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -76,11 +77,22 @@ class Pair:
 
 @dataclass(frozen=True)
 class Told:
-    """The texts of some requests, tokens a round, and tokens a second of all together."""
+    """The texts of some requests, their tokens and rounds, and the seconds that all took together."""
 
     texts: list[list[int]]
-    tau: float
-    speed: float
+    tokens: int
+    rounds: int
+    seconds: float
+
+    @property
+    def tau(self) -> float:
+        """Tokens a round behind the first ones."""
+        return round((self.tokens - len(self.texts)) / max(self.rounds, 1), 3)
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second of all together."""
+        return round(self.tokens / self.seconds, 1)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -92,7 +104,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--warm", type=int, default=1, help="loads before the one that counts")
+    parser.add_argument("--warm", type=int, default=1, help="loads before those that count")
+    parser.add_argument("--repeats", type=int, default=1, help="loads that count, of each way in turn")
+    parser.add_argument("--rounds-of-requests", type=int, default=1, help="requests of a load by those at once")
     parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify and rounds")
@@ -175,16 +189,16 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
     lines, before = [], [one.describe().graphs for one in pairs]
     for streams in asked.streams:
         for temperature in TEMPERATURES:
-            told = []
-            for one, drafts in ((pairs[0], False), *((one, True) for one in pairs)):
-                async with SessionClient(one.bound["grpc"]) as client:
-                    for _ in range(asked.warm):  # it learns what rounds bring
-                        await _told(client, pair, streams, temperature, asked.tokens, drafts)
-                    told.append(await _told(client, pair, streams, temperature, asked.tokens, drafts))
-            plain, chain, nodes, *by_pace = told
+            load = partial(_told, pair, streams, temperature, asked)
+            plain = await load(pairs[0], False)
+            every: list[list[Told]] = [[] for _ in pairs]
+            for turn in range(asked.warm + asked.repeats):  # it learns what rounds bring
+                for one, told in zip(pairs, every, strict=True):
+                    told.append(await load(one, True, turn))
+            chain, nodes, *by_pace = (together(told[asked.warm :]) for told in every)
             after = [one.describe().graphs for one in pairs]
             captured = sum(new.captures - old.captures for new, old in zip(after, before, strict=True))
-            unlike = zip(*(one.texts for one in told), strict=True)
+            unlike = zip(plain.texts, *(told.texts for of_way in every for told in of_way), strict=True)
             differ = sum(any(text != first for text in texts) for first, *texts in unlike)
             lines.append(
                 Line(
@@ -214,13 +228,16 @@ def _share(pair: PairProcesses) -> float:
     return round(sum(kinds) / max(1, len(kinds)), 2)
 
 
-async def _told(client: SessionClient, pair: Pair, streams: int, temperature: float, tokens: int, drafts: bool) -> Told:
+async def _told(
+    pair: Pair, streams: int, temperature: float, asked: argparse.Namespace, one: PairProcesses, drafts: bool,
+    turn: int = 0,
+) -> Told:  # fmt: skip
     """Let so many requests run at once, sixteen at least in all, and each prompt with a seed of its own."""
-    count = max(streams, len(pair.prompts))
+    tokens, count = asked.tokens, max(streams * asked.rounds_of_requests, len(pair.prompts))
     limit, writing = asyncio.Semaphore(streams), asyncio.Lock()
-    mark = f"{tokens}-{temperature}-{streams}-{time.monotonic_ns()}"
+    mark = f"{tokens}-{temperature}-{streams}-{turn}-{time.monotonic_ns()}"
 
-    async def one(index: int) -> tuple[list[int], int]:
+    async def answer(client: SessionClient, index: int) -> tuple[list[int], int]:
         prompt = pair.prompts[index % len(pair.prompts)]
         sampling = types.Sampling(temperature=temperature, seed=index)
         frame = start(
@@ -232,12 +249,18 @@ async def _told(client: SessionClient, pair: Pair, streams: int, temperature: fl
             end = await stream.ended()
         return stream.tokens, int(end.speculation.rounds)
 
-    began = time.perf_counter()
-    found = await asyncio.gather(*map(one, range(count)))
-    took = time.perf_counter() - began
+    async with SessionClient(one.bound["grpc"]) as client:
+        began = time.perf_counter()
+        found = await asyncio.gather(*(answer(client, index) for index in range(count)))
+        took = time.perf_counter() - began
     texts = [text for text, _ in found]
-    made, rounds = sum(map(len, texts)), sum(rounds for _, rounds in found)
-    return Told(texts, round((made - count) / max(rounds, 1), 3), round(made / took, 1))
+    return Told(texts, sum(map(len, texts)), sum(rounds for _, rounds in found), took)
+
+
+def together(loads: Sequence[Told]) -> Told:
+    """Return several loads of one way as one."""
+    tokens, rounds, seconds = (sum(getattr(one, name) for one in loads) for name in ("tokens", "rounds", "seconds"))
+    return Told([text for one in loads for text in one.texts], tokens, rounds, seconds)
 
 
 def table(lines: Sequence[Line]) -> str:
