@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from services.common.device.graph import StepGraphs
+from services.common.device.graph import Counters, StepGraphs
 from services.common.model import load_block, load_chain
 from services.drafter.arena_view import ArenaView
 from services.drafter.attachment import DraftRunner
@@ -26,6 +26,11 @@ class Served:
         proposer.check(shared)
         self._pacer = DraftRunner(shared, proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
         self._pacer.warm_up(rig.shapes.buckets, rig.shapes.widths[1:], trees=rig.shapes.trees)
+
+    @property
+    def counters(self) -> Counters:
+        """What the drafter's steps have captured."""
+        return self._pacer.counters
 
     @torch.inference_mode()
     def draft(self, plan: Plan) -> bool:

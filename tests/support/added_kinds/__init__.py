@@ -1,0 +1,1 @@
+"""Folders of kinds of drafters that tests add to the real ones."""
