@@ -1,6 +1,7 @@
-"""python -m deploy.version [NEW | --check TAG]: this checkout's version, made NEW everywhere, or compared with a tag.
+"""python -m deploy.version [NEW | --check TAG | --notes TAG]: this checkout's version, made NEW everywhere.
 
-NEW dates the CHANGELOG's open section too. The chart has a version of its own: --chart gives it another.
+Or it is compared with a tag, or what the CHANGELOG says of a tag is told. NEW dates the CHANGELOG's open section too.
+The chart has a version of its own: --chart gives it another.
 """
 
 import argparse
@@ -49,14 +50,22 @@ def disagreement(tag: str, root: Path = ROOT) -> str:
     return "; ".join(f"{file} says {', '.join(sorted(said)) or 'nothing'}" for file, said in wrong.items())
 
 
+def notes(tag: str, root: Path = ROOT) -> str:
+    """What the CHANGELOG says of a tag such as v0.2.0, without its heading; empty where it has no such section."""
+    heading = rf"^## \[{re.escape(tag.removeprefix('v'))}\] - .*$"
+    sections = re.split(heading, (root / "CHANGELOG.md").read_text(), maxsplit=1, flags=re.MULTILINE)
+    return re.split(r"^## \[", sections[-1], maxsplit=1, flags=re.MULTILINE)[0].strip() if len(sections) > 1 else ""
+
+
 def main() -> int:
-    """1 when asked to check and something says another version."""
+    """1 when asked to check and something says another version, or for notes that are not there."""
     parser = argparse.ArgumentParser(prog="python -m deploy.version", description=__doc__)
     parser.add_argument("new", nargs="?", default="", help="such as 0.2.0; default: none, the version is only told")
     parser.add_argument("--chart", default="", help="version of the chart; default: it stays")
     parser.add_argument(
         "--check", default="", metavar="TAG", help="only say whether everything is of this tag; default: none"
     )
+    parser.add_argument("--notes", default="", metavar="TAG", help="only tell what is new in this tag; default: none")
     flags = parser.parse_args()
     for number in filter(None, (flags.new, flags.chart)):
         if not re.fullmatch(NUMBER, number):
@@ -65,6 +74,10 @@ def main() -> int:
         wrong = disagreement(flags.check)
         sys.stdout.write(f"not {flags.check}: {wrong}\n" if wrong else f"everything is of {flags.check}\n")
         return bool(wrong)
+    if flags.notes:
+        told = notes(flags.notes)
+        sys.stdout.write(f"{told}\n" if told else f"CHANGELOG.md says nothing of {flags.notes}\n")
+        return not told
     if flags.new:
         change(flags.new, PLACES)
         date(flags.new, datetime.datetime.now(datetime.UTC).date())

@@ -50,6 +50,17 @@ def test_a_release_without_a_section_is_refused(checkout: Path) -> None:
     assert version.disagreement("v9.8.7", checkout) == "CHANGELOG.md has no section for 9.8.7"
 
 
+def test_the_notes_of_a_release_are_its_own_section(checkout: Path) -> None:
+    own = "### Added\n\n- Something [1] new.\n\n### Fixed\n\n- Something."
+    older = "## [9.8.6] - 2031-01-01\n\n- Old.\n"
+    (checkout / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{own}\n\n{older}")
+    assert version.notes("v9.8.7", checkout) == ""
+    version.date("9.8.7", datetime.date(2031, 2, 3), checkout)
+    assert version.notes("v9.8.7", checkout) == own
+    assert version.notes("v9.8.6", checkout) == "- Old."
+    assert version.notes("v9x8.7", checkout) == ""
+
+
 @pytest.mark.parametrize("job", ["wheel", "images", "chart"])
 def test_what_a_release_publishes_says_what_it_holds_and_who_built_it(job: str) -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
