@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
     """One whose refusals are one line, and whose help tells the settings of the services too."""
 
     typed: Mapping[str, str] = MappingProxyType({})
-    """Settings that were given by names of other servers."""
+    """Settings that were given, and the flags or variables that gave them."""
 
     def error(self, message: str) -> NoReturn:
         """Ends with code 2."""
@@ -169,7 +169,7 @@ def arguments() -> argparse.Namespace:
     made, words = parser(), in_our_words(sys.argv[1:])
     stated = _beforehand(made, words)
     made.set_defaults(**stated)
-    made.typed = typed(sys.argv[1:])
+    made.typed = typed(sys.argv[1:], os.environ)
     parsed, rest = made.parse_known_args(words)
     parsed.typed = made.typed
     for name in ("model", "drafter"):  # make hands on empty ones.
@@ -306,10 +306,16 @@ def _number(text: str) -> str:
     return text if found is None else str(int(float(found[1]) * MULTIPLES[found[2]]))
 
 
-def typed(words: Sequence[str]) -> dict[str, str]:
-    """Settings that were given by names of other servers, and these."""
+def typed(words: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings that were given, and where: the flags as they were written, or the variables."""
     names = (word.partition("=")[0] for word in words)
-    return {ALIASES[name].removeprefix("--").replace("-", "_"): name for name in names if name in ALIASES}
+    flags = {_setting(ALIASES.get(name, name)): name for name in names if name.startswith("--")}
+    variables = {settings.setting_of(name): name for name in environ if name.startswith(settings.PREFIX)}
+    return variables | flags
+
+
+def _setting(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def with_dtype(words: Sequence[str]) -> list[str]:

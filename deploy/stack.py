@@ -126,14 +126,16 @@ class ServiceProcess:
             raise StackError(f"{self.name} ended with code {code}: {self.last_words()}")
 
     def last_words(self) -> str:
-        """Why it ended, in one line: its last record of an error, else its last line."""
-        lines = [line for line in self.tail().splitlines() if line.strip()]
+        """Why it ended, in one line: what it said itself or its last record of an error, else its last line."""
+        lines = [line for line in self.tail().splitlines() if line.strip(" ^~")]
         for line in reversed(lines):
+            if line.startswith(f"{self.name}: "):
+                return line.removeprefix(f"{self.name}: ")
             record = _record(line)
             if record.get("level") in ("error", "critical"):
                 return " ".join(str(record.get("message")).split())
         last = lines[-1] if lines else "it wrote nothing"
-        return str(_record(last).get("message") or last).removeprefix(f"{self.name}: ")
+        return str(_record(last).get("message") or last)
 
     def tail(self, characters: int = 3000) -> str:
         """The end of the log."""

@@ -1,6 +1,7 @@
 """Starts and stops the Ray runtime that places the pairs."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -72,19 +73,26 @@ def _twice(begin: Callable[[], object], own: bool) -> None:
     try:
         begin()
         return
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         logger.warning("Ray did not start and is started once more: %s", _sentence(error))
     stop()
     if own:
         end_descendants()  # What a broken start leaves would be in the way of the next.
     try:
         begin()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RayStartError(f"Ray did not start, nor when it was tried again: {_sentence(error)}") from error
 
 
-def _sentence(error: Exception) -> str:
-    return " ".join((str(error) or repr(error)).split())[:_LONGEST]
+def _sentence(error: BaseException) -> str:
+    """What an error says: of a traceback in it the last line, and no mark below a line of code."""
+    told = f"exit code {error.code}" if isinstance(error, SystemExit) else str(error)
+    lines = [line.strip() for line in told.splitlines() if line.strip(" ^~\t")]
+    if any(line.startswith("Traceback (") for line in lines):
+        lines = lines[-1:]
+    text = re.sub(r"\^{2,}|\x1b\[[0-9;]*m", "", " ".join(" ".join(lines).split()))
+    said = text or type(error).__name__
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST].rsplit(' ', 1)[0]} ..."
 
 
 def stop() -> None:

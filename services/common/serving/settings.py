@@ -74,7 +74,7 @@ def load(
         given = (_toml(asked.config), _environment(os.environ if environ is None else environ), flags)
         chosen = _chosen(cls, {name: value for source in given for name, value in _renamed(cls, source)})
     except (PacelineError, ValueError, OSError, TypeError) as error:
-        raise _refusal(error, 2, typed) from None
+        raise _refusal(cls, error, 2, typed) from None
     if asked.print_config:
         print(describe(cls, chosen))
     try:
@@ -82,16 +82,22 @@ def load(
         built = cls(**chosen)
         check(built)
     except (PacelineError, ValueError, OSError, TypeError) as error:
-        raise _refusal(error, 0 if asked.print_config else 2, typed) from None
+        raise _refusal(cls, error, 0 if asked.print_config else 2, typed) from None
     if asked.print_config:
         raise SystemExit(0)
     return built
 
 
-def _refusal(error: Exception, code: int, typed: Mapping[str, str]) -> SystemExit:
-    """Prints what is wrong and returns the exception that ends the process."""
-    name, text = re.fullmatch(r"((?:[a-z]+: )?\w+)?(.*)", str(error), re.DOTALL).groups("")  # type: ignore[union-attr]
-    print(f"settings: {typed.get(name.rpartition(' ')[2], name)}{text}", file=sys.stderr)
+def _refusal(cls: type["DataclassInstance"], error: Exception, code: int, typed: Mapping[str, str]) -> SystemExit:
+    """Prints what is wrong and returns the exception that ends the process.
+
+    A refusal of another service's setting begins with that service; who starts it may have given its own setting.
+    """
+    services = "|".join(groups(cls)) or "(?!)"
+    found = re.match(rf"(?:({services})(?:: |\.))?(\w*)", str(error))
+    place, service, name = (found[0], found[1], found[2]) if found else ("", None, "")
+    said = typed.get(f"{service}.{name}") or typed.get(name, place)
+    print(f"settings: {said}{str(error)[len(place):]}", file=sys.stderr)
     return SystemExit(code)
 
 
@@ -170,10 +176,15 @@ def _toml(path: str) -> dict[str, Any]:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
-        name.removeprefix(PREFIX).lower().replace("__", ".", 1): value
+        setting_of(name): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and name not in RESERVED
     }
+
+
+def setting_of(variable: str) -> str:
+    """The setting that a variable gives: target.widths of PACELINE_TARGET__WIDTHS."""
+    return variable.removeprefix(PREFIX).lower().replace("__", ".", 1)
 
 
 def beforehand(config: str, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -167,7 +167,8 @@ def test_a_wrong_setting_ends_the_command_at_once_with_one_line(module: str) -> 
     command = [sys.executable, "-m", module, *folders, "--target.widths", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "settings: target: widths: must ascend from 1\n"
+    named = "target: widths" if module == "deploy.cluster" else "--target.widths"
+    assert done.stderr == f"settings: {named}: must ascend from 1\n"
     assert time.monotonic() - began < 10.0
 
 

@@ -1,5 +1,6 @@
-"""Ray that fails to start is tried once more, and then told in one sentence."""
+"""Ray that fails to start is tried once more, and then told in one sentence, however it fails."""
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,38 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def fails(monkeypatch: pytest.MonkeyPatch, begun: list[str], times: int) -> None:
+def inner() -> str:
+    """The traceback of an error, as Ray hands those of its own processes on."""
+    try:
+        raise ValueError("no port is left")
+    except ValueError:
+        return traceback.format_exc()
+
+
+REFUSALS: dict[str, tuple[BaseException, str]] = {
+    "several lines": (
+        RuntimeError("The current node timed out\nduring startup.\n   ^^^^"),
+        "timed out during startup.",
+    ),
+    "a traceback": (RuntimeError(f"The process died:\n{inner()}"), "ValueError: no port is left"),
+    "nothing": (TimeoutError(), "TimeoutError"),
+    "of the system": (OSError(24, "Too many open files"), "Too many open files"),
+    "a lookup": (KeyError("gcs_address"), "gcs_address"),
+    "refused": (ConnectionError("Ray is trying to start at 127.0.0.1:6379, but is already running"), "already running"),
+    "a check": (AssertionError("\n\n  ^^^^^\n"), "AssertionError"),
+    "an exit": (SystemExit(1), "exit code 1"),
+    "colours": (RuntimeError("\x1b[31mraylet died\x1b[0m ~~~~^^^^"), "raylet died"),
+    "a book": (RuntimeError("word " * 5_000), "word ..."),
+}
+
+
+def fails(
+    monkeypatch: pytest.MonkeyPatch, begun: list[str], times: int, error: BaseException = REFUSALS["several lines"][0]
+) -> None:
     def init(**_: object) -> None:
         begun.append("init")
         if begun.count("init") <= times:
-            raise RuntimeError("The current node timed out\nduring startup.\n   ^^^^")
+            raise error
 
     monkeypatch.setattr("ray.init", init)
 
@@ -34,15 +62,19 @@ def test_a_start_that_fails_is_tried_once_more(
     assert begun == ["init", "stop", "end", "init"], "what the first start left is ended before the second"
 
 
+@pytest.mark.parametrize("way", REFUSALS)
 def test_a_start_that_fails_twice_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[str]
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[str]
 ) -> None:
-    fails(monkeypatch, begun, 9)
+    error, said = REFUSALS[way]
+    fails(monkeypatch, begun, 9, error)
     with pytest.raises(runtime.RayStartError) as refused:
         runtime.start(tmp_path, 1)
+    line = str(refused.value)
     assert begun.count("init") == 2
-    assert str(refused.value).startswith("Ray did not start, nor when it was tried again: The current node timed out")
-    assert "\n" not in str(refused.value)
+    assert line.startswith("Ray did not start, nor when it was tried again: ") and said in line
+    assert len(line) < 400 and line.isprintable()
+    assert "^" not in line and "Traceback" not in line
 
 
 def test_a_cluster_of_others_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[str]) -> None:
@@ -56,6 +88,11 @@ def test_a_cluster_of_others_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
     [
         ('{"level": "info", "message": "a"}\n{"level": "critical", "message": "b\\n c"}\n{"level": "info"}\n', "b c"),
         ('{"level": "info", "message": "a"}\ncluster: Ray did not start\n', "Ray did not start"),
+        (
+            '{"level": "error", "message": "a"}\ncluster: Ray did not start\nraylet: gone\n   ^^^^\n',
+            "Ray did not start",
+        ),
+        ("raylet: gone\n   ^~~~\n", "raylet: gone"),
         ("Traceback\n  ^^^^\nValueError: bad\n", "ValueError: bad"),
         ("", "it wrote nothing"),
     ],

@@ -35,7 +35,12 @@ FLAGS = {
     ("--max-model-len", "long"): "settings: --max-model-len: must be ",
     ("--max-model-len=-5",): "settings: --max-model-len must not be negative",
     ("--gpu-memory-utilization", "1.5"): "settings: --gpu-memory-utilization must lie in ",
-    ("--memory-fraction", "1.5"): "settings: memory_fraction must lie in ",
+    ("--memory-fraction", "1.5"): "settings: --memory-fraction must lie in ",
+    ("--dtype", "fp8"): "settings: --dtype: must be one of ",
+    ("--target.dtype", "fp8"): "settings: --target.dtype: must be one of ",
+    ("--target.widths", "8"): "settings: --target.widths: must ascend from 1",
+    ("--kv-dtype=fp4",): "settings: --kv-dtype: must be one of ",
+    ("--slots=-1",): "settings: --slots: must be in ",
     ("--ssl-certfile", "/none", "--ssl-keyfile", "/none"): "settings: --ssl-certfile: /none: no such file",
     ("--widths", "1,8"): "--widths",
     ("-p", "8000"): "-p: flags start with --",
@@ -80,6 +85,14 @@ def test_a_wrong_flag_is_named(flags: tuple[str, ...], told: Callable[..., str],
     assert said in told(*(flag.format(tmp=tmp_path) for flag in flags))
 
 
+def test_a_wrong_variable_is_named_as_it_stands_in_the_environment(
+    told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_DTYPE", "fp8")
+    assert told().startswith("settings: PACELINE_DTYPE: must be one of ")
+    assert told("--dtype", "fp9").startswith("settings: --dtype: must be one of "), "a flag wins"
+
+
 @pytest.mark.parametrize("flag", ELSEWHERE)
 def test_a_flag_of_another_server_is_answered_with_what_stands_for_it(flag: str, told: Callable[..., str]) -> None:
     line = told(flag, "2")
@@ -113,11 +126,11 @@ def test_files_of_tls_that_do_not_belong_together_are_told(told: Callable[..., s
     flags = ("--tls-cert", "--tls-key", "--tls-ca")
     cases = {
         (key, cert): "are tls_cert and tls_key swapped?",
-        (cert, cert): f"tls_key: {cert}: holds no private key in PEM",
-        (cert, other): f"tls_key: {other}: is not the key of {cert}",
+        (cert, cert): f"--tls-key: {cert}: holds no private key in PEM",
+        (cert, other): f"--tls-key: {other}: is not the key of {cert}",
         (str(tmp_path / "no.pem"), key): "holds no certificate in PEM",
-        (str(tmp_path), key): f"tls_cert: {tmp_path}: cannot be read",
-        (cert, key, key): f"tls_ca: {key}: holds no certificate in PEM",
+        (str(tmp_path), key): f"--tls-cert: {tmp_path}: cannot be read",
+        (cert, key, key): f"--tls-ca: {key}: holds no certificate in PEM",
     }
     for files, said in cases.items():
         given = [word for pair in zip(flags, files, strict=False) for word in pair]
