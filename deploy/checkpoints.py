@@ -9,7 +9,7 @@ from functools import partial
 from deploy.cluster.settings import ClusterSettings
 from deploy.stack import StackError, StackSettings
 from services.common.preflight.checks import Asked, problems, tensors
-from services.common.preflight.memory import gb
+from services.common.preflight.memory import gb, gpus
 from services.common.preflight.source import Source
 from services.common.serving.hub import CHECKPOINT_FILES, OWN_HEAD, FolderError, local_folder
 
@@ -27,13 +27,14 @@ def resolved(
     """
     drafted = settings.proposer == "dflash"
     device = cluster.device or {"cpu": "cpu", "gpu": "cuda", "auto": ""}[cluster.placement]
+    side_by_side = device == "cpu" or not (device or cluster.ray_address or gpus())
     asked = Asked(
         model=settings.model,
         drafter=settings.drafter if drafted else "",
         device=device,
         dtype=cluster.dtype,
         memory_fraction=cluster.memory_fraction,
-        pairs=cluster.pairs if device == "cpu" else cluster.pairs_per_gpu,
+        pairs=cluster.pairs if side_by_side else cluster.pairs_per_gpu,
         context_limit=cluster.context_limit,
         elsewhere=bool(cluster.ray_address),
         expert_bytes=int(cluster.target_settings.get("expert_bytes", 0)),

@@ -48,6 +48,8 @@ def main() -> int:
     try:
         if chosen.title:
             print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
+        if chosen.drafter and chosen.proposer != "dflash":
+            print(f"note: --drafter is not used: {DRAFTS[chosen.proposer]} need none", flush=True)
         cluster = judged(asked)
         check_ports(chosen.address, chosen.http, cluster)
         if exposed := open_to_all((chosen.address, chosen.http), keyed(chosen)):
@@ -99,7 +101,7 @@ def open_to_all(addresses: Sequence[str], keyed: bool) -> str:
     """A line about listeners that others reach without a key; empty when there are none."""
     if keyed:
         return ""
-    local = ("127.", "localhost:", "[::1]:", "unix:")
+    local = ("127.", "localhost:", "[::1]:", "::1:", "unix:")
     found = [address for address in addresses if address and not address.startswith(local)]
     return (
         f"anybody who reaches {' or '.join(found)} may call: give --api-key-file FILE, or listen on 127.0.0.1"

@@ -159,6 +159,8 @@ def check(settings: ClusterSettings) -> None:
     Raises:
         ValueError: names the service, the setting and what is wrong.
     """
+    if settings.ray_address not in ("", "auto") and not settings.ray_address.rpartition(":")[2].isdecimal():
+        raise ValueError(f"ray_address: {settings.ray_address!r} is no address of a Ray: host:port, or auto")
     refusals = {device: _refusal(settings, device) for device in _devices(settings)}
     alone = "cpu" if refusals.get("cpu") and not all(refusals.values()) and _no_gpu(settings) else ""
     if alone or all(refusals.values()):

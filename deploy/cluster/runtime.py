@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import ray
-from ray._private import parameter
+from ray._private import node, parameter
 
 from services.common.serving.process import end_descendants
 
@@ -55,17 +55,23 @@ def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = 
 
 @contextmanager
 def _without_monitors() -> Iterator[None]:
-    """A Ray that starts here has no process that hands logs on, and none that adds machines.
+    """A Ray that starts here has no process that hands logs on, none that adds machines, and no server of its own API.
 
-    `ray start` has flags for both, `ray.init` has not. Each takes most of a second of CPU to start, has 70 MB, and then
-    looks around all the time, on the cores that target and drafter are pinned to.
+    `ray start` has flags for the first two, `ray.init` has not. Each takes most of a second of CPU to start, has 70 to
+    100 MB, and then looks around all the time, on the cores that target and drafter are pinned to.
     """
-    whole = parameter.RayParams
+    whole, served = parameter.RayParams, node.Node.start_api_server
     parameter.RayParams = partial(whole, no_monitor=True, include_log_monitor=False)
+    node.Node.start_api_server = _nothing
     try:
         yield
     finally:
         parameter.RayParams = whole
+        node.Node.start_api_server = served
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Stands for a start."""
 
 
 def _twice(begin: Callable[[], object], own: bool) -> None:

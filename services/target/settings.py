@@ -55,6 +55,8 @@ _NOT_NEGATIVE = (
     "drain_grace_s",
     "propagation_s",
 )
+WIDEST = 1024
+"""Rows of a draft and its anchor; no drafter has longer blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,7 @@ class TargetSettings:
         _require(self.block_size >= 1, "block_size", "must be at least 1")
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
         _require(not self.widths or (self.widths[0] == 1 and ascending), "widths", "must ascend from 1")
+        _require(not self.widths or self.widths[-1] <= WIDEST, "widths", f"must be {WIDEST} at most")
         _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "must be in (0, 1]")
         _require(0.0 <= self.trace_rounds <= 1.0, "trace_rounds", "must be in [0, 1]")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")

@@ -97,7 +97,7 @@ def _refusal(cls: type["DataclassInstance"], error: Exception, code: int, typed:
     found = re.match(rf"(?:({services})(?:: |\.))?(\w*)", str(error))
     place, service, name = (found[0], found[1], found[2]) if found else ("", None, "")
     said = typed.get(f"{service}.{name}") or typed.get(name, place)
-    print(f"settings: {said}{str(error)[len(place):]}", file=sys.stderr)
+    print(f"settings: {said}{str(error)[len(place) :]}", file=sys.stderr)
     return SystemExit(code)
 
 
@@ -176,9 +176,7 @@ def _toml(path: str) -> dict[str, Any]:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
-        setting_of(name): value
-        for name, value in environ.items()
-        if name.startswith(PREFIX) and name not in RESERVED
+        setting_of(name): value for name, value in environ.items() if name.startswith(PREFIX) and name not in RESERVED
     }
 
 

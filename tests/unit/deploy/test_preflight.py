@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -328,7 +330,9 @@ def test_what_people_should_know_is_told_and_serves(
     assert serve(monkeypatch, "--model", str(target)) == 0
     told = capsys.readouterr().out
     assert "no chat template" in told and "adapter_config.json: is not applied" in told
-    assert len(started) == 3
+    assert serve(monkeypatch, "--model", str(target), "--drafter", str(pair / "drafter"), "--proposer", "ngram") == 0
+    assert "note: --drafter is not used: n-gram drafts need none" in capsys.readouterr().out
+    assert len(started) == 4
 
 
 @pytest.mark.parametrize(
@@ -341,6 +345,19 @@ def test_a_right_folder_of_every_family_passes(family: str, tmp_path: Path) -> N
     made = write_tiny(tmp_path, seed=2, family=family)
     checks = [check for check in CHECKS if check is not template]
     assert list(problems(Asked(str(made.target), str(made.drafter)), checks)) == []
+
+
+def test_shapes_are_compared_without_torchs_compiler(tmp_path: Path) -> None:
+    """It takes as long to import as torch, and a refusal would wait for it."""
+    families = ("llama", "qwen3_5_moe", "gemma4_text")
+    folders = [str(write_tiny(tmp_path / family, seed=2, family=family).target) for family in families]
+    program = (
+        "import sys\nfrom services.common.preflight.checks import Asked, configurations, places, problems, tensors\n"
+        f"found = [list(problems(Asked(one), (places, configurations, tensors))) for one in {folders}]\n"
+        "print(found, 'torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert told.stdout == "[[], [], []] True False\n"
 
 
 @pytest.mark.parametrize("layout", [fp8((128, 128), torch.bfloat16), awq(32), gptq(4, 32, True)])
