@@ -27,14 +27,13 @@ def resolved(
     """
     drafted = settings.proposer == "dflash"
     device = cluster.device or {"cpu": "cpu", "gpu": "cuda", "auto": ""}[cluster.placement]
-    side_by_side = device == "cpu" or not (device or cluster.ray_address or gpus())
     asked = Asked(
         model=settings.model,
         drafter=settings.drafter if drafted else "",
         device=device,
         dtype=cluster.dtype,
         memory_fraction=cluster.memory_fraction,
-        pairs=cluster.pairs if side_by_side else cluster.pairs_per_gpu,
+        pairs=beside(cluster, device),
         context_limit=cluster.context_limit,
         elsewhere=bool(cluster.ray_address),
         expert_bytes=int(cluster.target_settings.get("expert_bytes", 0)),
@@ -56,6 +55,12 @@ def resolved(
         for found in problems(folders, () if asked.weightless else (tensors,)):
             raise StackError(found.line)
     return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
+
+
+def beside(cluster: ClusterSettings, device: str) -> int:
+    """How many pairs share the memory of one device: all where this machine has no GPU."""
+    on_cpu = device == "cpu" or not (device or cluster.ray_address or gpus())
+    return cluster.pairs if on_cpu else cluster.pairs_per_gpu
 
 
 def crowded(cluster: ClusterSettings) -> str:

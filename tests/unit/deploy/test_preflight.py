@@ -328,8 +328,7 @@ def test_what_people_should_know_is_told_and_serves(
     (target / "chat_template.jinja").write_text("  ")
     (target / "adapter_config.json").write_text(ADAPTER)
     assert serve(monkeypatch, "--model", str(target)) == 0
-    told = capsys.readouterr().out
-    assert "no chat template" in told and "adapter_config.json: is not applied" in told
+    assert "no chat template" in (told := capsys.readouterr().out) and "adapter_config.json: is not applied" in told
     assert serve(monkeypatch, "--model", str(target), "--drafter", str(pair / "drafter"), "--proposer", "ngram") == 0
     assert "note: --drafter is not used: n-gram drafts need none" in capsys.readouterr().out
     assert len(started) == 4
@@ -352,8 +351,8 @@ def test_shapes_are_compared_without_torchs_compiler(tmp_path: Path) -> None:
     families = ("llama", "qwen3_5_moe", "gemma4_text")
     folders = [str(write_tiny(tmp_path / family, seed=2, family=family).target) for family in families]
     program = (
-        "import sys\nfrom services.common.preflight.checks import Asked, configurations, places, problems, tensors\n"
-        f"found = [list(problems(Asked(one), (places, configurations, tensors))) for one in {folders}]\n"
+        "import sys\nfrom services.common.preflight.checks import Asked, places, problems, tensors\n"
+        f"found = [list(problems(Asked(one), (places, tensors))) for one in {folders}]\n"
         "print(found, 'torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
