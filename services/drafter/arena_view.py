@@ -13,7 +13,7 @@ from services.common.pair.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class ArenaView:
-    """Mapped tensors; all but the mailbox are read only. Weights, context, seeds, noise and parents may be absent."""
+    """Mapped tensors; all but the mailbox are read only. Those that may be None are not in every arena."""
 
     length_S: Tensor
     anchor_S: Tensor
@@ -32,6 +32,7 @@ class ArenaView:
     block_size: int
     seed_SD: Tensor | None = None
     parents_SK: Tensor | None = None
+    owner_S: Tensor | None = None
 
     @classmethod
     def of(cls, arena: Arena, block_size: int) -> "ArenaView":
@@ -62,6 +63,7 @@ class ArenaView:
             temperature_S=optional(attach.TEMPERATURE),
             block_size=block_size,
             parents_SK=optional(attach.PARENTS),
+            owner_S=optional(attach.OWNER),
         )
 
     def tensors(self) -> list[Tensor]:

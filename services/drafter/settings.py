@@ -8,6 +8,8 @@ PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
 WEIGHTS = ("auto", "int8", "dtype")
 ANCHORS = ("auto", "true", "false")
+MOST_PAST = 1_000_000
+"""Tokens kept for a tenant: some 300 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class DrafterSettings:
     lookup_from: int = 0
     """With a checkpoint: where so many tokens at the text's end have occurred before, drafts go on as the text
     mostly did then, as a path beside the checkpoint's where drafts are trees; 0: it drafts alone."""
+    past_outputs: int = 0
+    """Tokens of earlier answers that are kept for each tenant and looked up too, beside ngram or lookup_from, on a CPU;
+    0: none. How many drafts are accepted then tells of one's own earlier answers, never of another tenant's. Callers
+    without a tenant have none."""
     pace_timeout_s: float = 30.0
     """Seconds within which the target of an attachment opens its Pace stream, else the attachment is freed."""
     # Names
@@ -97,6 +103,8 @@ class DrafterSettings:
             raise ValueError("ngram_min and ngram_max must satisfy 1 <= ngram_min <= ngram_max <= 16")
         for name, right, rule in (
             ("lookup_from", 0 <= self.lookup_from <= 16, "must be in [0, 16]"),
+            ("past_outputs", 0 <= self.past_outputs <= MOST_PAST, f"must be in [0, {MOST_PAST}]"),
+            ("past_outputs", not self.past_outputs or self.device == "cpu", "needs a CPU: steps of a GPU read no host"),
             ("pace_timeout_s", self.pace_timeout_s > 0, "must be positive"),
             ("core", self.core >= -1, "must be a core's number, or -1 for any"),
             ("threads", self.threads >= 0, "must be 0 or more"),

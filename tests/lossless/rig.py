@@ -196,7 +196,7 @@ class Rig:
             ragged=(Ragged(settings.width, settings.ragged, settings.grain),) if settings.ragged else (),
         )
         self.arena: Arena = MemfdArena.create(
-            arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),
+            arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, in_memory=True),
             attach.DRAFTER_WRITES,
         )
         self.handoff = _handoff(settings, self.arena)

@@ -17,6 +17,7 @@ from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
+from services.drafter.proposers.past import PastTexts
 from services.drafter.settings import DrafterSettings
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,13 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     if settings.proposer == "none":
         return NoneProposer()
     if settings.proposer == "ngram":
-        return NgramProposer(settings.ngram_max, settings.ngram_min)
+        return NgramProposer(settings.ngram_max, settings.ngram_min, _past(settings))
     learned, least = _of_checkpoint(settings), settings.lookup_from
-    return CascadeProposer(learned, LONGEST, least) if least else learned
+    return CascadeProposer(learned, LONGEST, least, _past(settings)) if least else learned
+
+
+def _past(settings: DrafterSettings) -> PastTexts | None:
+    return PastTexts(settings.past_outputs, LONGEST) if settings.past_outputs else None
 
 
 def _of_checkpoint(settings: DrafterSettings) -> Learned:

@@ -12,6 +12,7 @@ from torch import Tensor
 from services.common.model.drafters.nodes import Candidates, chain_of, choose_nodes, with_path
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT, Proposer
+from services.drafter.proposers.past import PastTexts
 from services.drafter.proposers.repeats import Repeats, repeats
 
 _LIKELY = 0.5
@@ -26,10 +27,13 @@ class Learned(Proposer, Protocol):
 
 
 class CascadeProposer:
-    """Looks up suffixes of `shortest` to `longest` tokens beside what another proposer drafts."""
+    """Looks up suffixes of `shortest` to `longest` tokens beside what another proposer drafts.
 
-    def __init__(self, other: Learned, longest: int, shortest: int) -> None:
-        self._other, self._longest, self._shortest = other, longest, shortest
+    With `past` a tenant's earlier answers are looked up as well.
+    """
+
+    def __init__(self, other: Learned, longest: int, shortest: int, past: PastTexts | None = None) -> None:
+        self._other, self._longest, self._shortest, self._past = other, longest, shortest, past
 
     @property
     def kind(self) -> str:
@@ -77,4 +81,5 @@ class CascadeProposer:
     def _found(self, shared: ArenaView, rows_B: Tensor, width: int) -> Repeats:
         history_BC = shared.history_SC.index_select(0, rows_B)
         length_B = shared.history_length_S.index_select(0, rows_B).clamp(0, history_BC.shape[1])
-        return repeats(history_BC, length_B, width - 1, self._longest, self._shortest)
+        found = repeats(history_BC, length_B, width - 1, self._longest, self._shortest)
+        return found if self._past is None else self._past.beside(found, shared, rows_B)

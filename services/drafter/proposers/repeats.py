@@ -14,9 +14,9 @@ _BEFORE_TEXT = -1
 _NO_SUFFIX = -2
 OCCURRENCES = 8
 """Of the longest suffix that are compared; the latest ones."""
-_DOUBT, _FALL = 2.0, 1.5
+DOUBT, FALL = 2.0, 1.5
 """A token behind `n` equal ones is trusted by 1 - doubt / (n + 1) ^ fall: chosen on text (docs/log/2026-11.md)."""
-_LEAST = 0.05
+LEAST = 0.05
 """A continuation ends where its whole path is less likely than this."""
 
 
@@ -48,8 +48,8 @@ def repeats(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shor
     before_BK = F.pad(agreeing_BK[:, :-1], (1, 0)).float()
     before_BK[:, 0] = (start_BM > 0).sum(1)
     known_BK = (size_B[:, None] + step_K + 1).float()
-    chances_BK = agreeing_BK / before_BK.clamp_min(1.0) * (1.0 - _DOUBT / known_BK**_FALL).clamp_min(0.0)
-    found_BK = (size_B[:, None] >= shortest) & (chances_BK.cumprod(1) >= _LEAST)
+    chances_BK = agreeing_BK / before_BK.clamp_min(1.0) * (1.0 - DOUBT / known_BK**FALL).clamp_min(0.0)
+    found_BK = (size_B[:, None] >= shortest) & (chances_BK.cumprod(1) >= LEAST)
     return Repeats(tokens_BMK.gather(1, best_B11)[:, 0], torch.where(found_BK, chances_BK, 0.0), size_B)
 
 

@@ -22,12 +22,12 @@ def arena_spec(
     context: DraftContext,
     settings: RunnerSettings,
     dtype: torch.dtype,
-    with_noise: bool = False,
+    in_memory: bool = False,
 ) -> ArenaSpec:
     """Names, shapes and data types of every tensor of the arena.
 
-    A drafter that reads nothing of the target gets neither embeddings nor draft context. `with_noise` adds a copy of
-    the noise that the target samples with, where that noise lies in memory.
+    A drafter that reads nothing of the target gets neither embeddings nor draft context. `in_memory` is for arenas of a
+    CPU: it adds a copy of the noise that the target samples with, and whose each slot is.
     """
     spec = dict(
         attach.control_tensors(
@@ -41,6 +41,8 @@ def arena_spec(
             )
         )
     )
+    if in_memory:
+        spec[attach.OWNER] = ((settings.slots + 1,), torch.int64)
     if not context.taps:
         return spec
     table = (target.vocab_size, target.hidden_size)
@@ -50,7 +52,7 @@ def arena_spec(
     spec[attach.DRAFT_KV] = (context.kv_shape(settings.blocks + 1, settings.block_size), dtype)
     if context.seed_width:
         spec[attach.SEED] = ((settings.slots + 1, context.seed_width), dtype)
-    if with_noise:
+    if in_memory:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widest), wide)
         spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)

@@ -56,7 +56,8 @@ class Runner:
             use_threads(settings.threads)
         vocab = model.spec.vocab_size
         self._settings = settings
-        self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
+        owner_S = arena.tensor(attach.OWNER) if attach.OWNER in arena else None
+        self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device, owner_S)
         self.look_ahead = handoff.look_ahead
         self.pool = Pool.build(model, context, self._state, arena, handoff.mailbox, settings)
         self._ring = _ring(model, settings, arena)

@@ -6,6 +6,7 @@ indexed by slot, never by row of a batch. The last slot is the pad slot, which n
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 
 import torch
 
@@ -88,8 +89,17 @@ Rows = Sequence[tuple[int, HostSlot]]
 class DeviceState:
     """Static per-slot tensors plus block tables `[slots + 1, max blocks]` and epochs `[slots + 1]`."""
 
-    def __init__(self, settings: RunnerSettings, vocab: int, history_SC: torch.Tensor, device: torch.device) -> None:
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        vocab: int,
+        history_SC: torch.Tensor,
+        device: torch.device,
+        owner_S: torch.Tensor | None = None,
+    ) -> None:
+        """`history_SC` lies in the arena, and so does `owner_S`, in which a slot has a number of its tenant."""
         rows = settings.slots + 1
+        self._owner_S = owner_S
         self._settings = settings
         most_stops = STOP_IDS + len(settings.eos_ids)
         self.slots = SlotState.allocate(
@@ -167,10 +177,18 @@ class DeviceState:
         if plan.released:
             self.slots.release(*plan.released)
         if entrants:
+            self._own(plan.admissions, False)
             self.slots.admit(*entrants)
+            self._own(plan.admissions, True)
             slots_B = upload([admission.slot for admission in plan.admissions], torch.int64, self.epoch_S.device)
             epochs_B = upload([admission.epoch for admission in plan.admissions], torch.int64, self.epoch_S.device)
             self.epoch_S.index_copy_(0, slots_B, epochs_B)
+
+    def _own(self, admissions: Sequence[Admission], owned: bool) -> None:
+        """Tell whose slots are. While a text is written over another's a slot is nobody's, and readers look twice."""
+        if self._owner_S is not None:
+            for admission in admissions:
+                self._owner_S[admission.slot] = owner_of(admission.spec.salt) if owned else 0
 
     def _seated(self, admission: Admission) -> Entrant:
         spec = admission.spec
@@ -192,6 +210,11 @@ class DeviceState:
         self.block_table_SN.view(-1).index_copy_(
             0, upload(cells, torch.int64, device), upload(blocks, torch.int32, device)
         )
+
+
+def owner_of(salt: bytes) -> int:
+    """Return a number above 0 for a tenant's salt, 0 without one; it fits a signed word."""
+    return int.from_bytes(sha256(b"owner" + salt).digest()[:8], "big") >> 1 | 1 if salt else 0
 
 
 def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
