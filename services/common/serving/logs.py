@@ -17,8 +17,10 @@ trace_id: contextvars.ContextVar[str] = contextvars.ContextVar("trace_id", defau
 # Attributes that every record has; all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _ENCODED = json.JSONEncoder(default=str).encode
-Fields = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-"""Fields of a line, or what makes them as the line is written."""
+quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
+"""A text as JSON has it."""
+Fields = Mapping[str, Any] | Callable[[], str]
+"""Fields of a line, or what writes them as the line is written: as JSON does, without the braces about them."""
 
 TOGETHER_S = 0.05
 """Seconds that a line of a call may wait for others: made and written together, each takes half the time."""
@@ -35,6 +37,7 @@ class JsonFormatter(logging.Formatter):
         super().__init__()
         self._service = service
         self._pair = pair
+        self._known: dict[tuple[str, str], str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -45,9 +48,22 @@ class JsonFormatter(logging.Formatter):
             entry["exception"] = self.formatException(record.exc_info)
         return _ENCODED(entry)
 
-    def line(self, moment: float, logger: str, message: str, data: Mapping[str, Any], request: str, trace: str) -> str:
+    def line(self, moment: float, logger: str, message: str, data: Fields, request: str, trace: str) -> str:
         """The line of a record of level info, of that moment, without the record."""
-        return _ENCODED(self._entry(moment, "info", logger, message, data, request, trace))
+        if not callable(data):
+            return _ENCODED(self._entry(moment, "info", logger, message, data, request, trace))
+        ids = f', "request_id": {quoted(request)}' if request else ""
+        if trace:
+            ids += f', "trace_id": {quoted(trace)}'
+        return f'{{"time": "{_clock(moment)}"{self._rest(logger, message)}{ids}, {data()}}}'
+
+    def _rest(self, logger: str, message: str) -> str:
+        """What stands behind the time of each such line, the same for all."""
+        if (found := self._known.get((logger, message))) is None:
+            entry = self._entry(0.0, "info", logger, message, {}, "", "")
+            del entry["time"]
+            found = self._known[logger, message] = f", {_ENCODED(entry)[1:-1]}"
+        return found
 
     def _entry(
         self, moment: float, level: str, logger: str, message: str, given: Mapping[str, Any], request: str, trace: str
@@ -65,11 +81,14 @@ class JsonFormatter(logging.Formatter):
 
 def begin(moment: float, level: str, service: str, pair: str) -> dict[str, Any]:
     """The first fields of a line; moment is in seconds since the epoch."""
-    clock = f"{_second(int(moment))}.{int(moment % 1 * 1000):03d}Z"
-    found = {"time": clock, "level": level, "service": service}
+    found = {"time": _clock(moment), "level": level, "service": service}
     if pair:
         found["pair"] = pair
     return found
+
+
+def _clock(moment: float) -> str:
+    return f"{_second(int(moment))}.{int(moment % 1 * 1000):03d}Z"
 
 
 @lru_cache(maxsize=4)
@@ -96,7 +115,7 @@ def tell(logger: logging.Logger, message: str, data: Fields) -> None:
         if logger.isEnabledFor(logging.INFO):
             root.handlers[0].tell(logger.name, message, data)
     else:
-        logger.info(message, extra={"data": data() if callable(data) else data})
+        logger.info(message, extra={"data": json.loads(f"{{{data()}}}") if callable(data) else data})
 
 
 class _Lines(logging.StreamHandler[TextIO]):
@@ -140,9 +159,7 @@ class _Lines(logging.StreamHandler[TextIO]):
 
     def _lines(self) -> Iterator[str]:
         while self._waiting:
-            moment, logger, message, data, *ids = self._waiting.popleft()
-            given = data() if callable(data) else data
-            yield self._of.line(moment, logger, message, given, *ids) + self.terminator
+            yield self._of.line(*self._waiting.popleft()) + self.terminator
 
 
 def configure(service: str, level: str = "info", pair: str = "", stream: TextIO | None = None) -> None:

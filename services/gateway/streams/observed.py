@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from services.common.serving.logs import quoted
 from services.common.serving.measures import EACH, FIRST, REQUEST, Measures
 from services.common.serving.tracing import Value
 
@@ -15,37 +16,30 @@ OPERATIONS |= {"/v1/responses": "chat", "/v1/messages": "chat"}
 """By endpoint; every other one that generates takes prompts of either kind."""
 
 
-def fields(call: Call) -> dict[str, Any]:
-    """The line of a call, beside the ids of request and trace that every line has."""
-    found: dict[str, Any] = {
-        "tenant": call.tenant,
-        "model": call.model,
-        "endpoint": call.endpoint,
-        "code": call.code.name,
-        "duration_s": round(call.duration_s, 6),
-    }
+def fields(call: Call) -> str:
+    """The line of a call, beside the ids of request and trace that every line has, as JSON without its braces.
+
+    Written by hand, it takes a third of what an encoder takes of a dictionary that is made for it.
+    """
+    told = (
+        f'"tenant": {quoted(call.tenant)}, "model": {quoted(call.model)}, "endpoint": {quoted(call.endpoint)}, '
+        f'"code": "{call.code.name}", "duration_s": {call.duration_s:.6f}'
+    )
     if call.status:
-        found["status"] = call.status
+        told += f', "status": {call.status:d}'
     if call.reason:
-        found["reason"] = call.reason
-    return found | _generated(call)
+        told += f', "reason": {quoted(call.reason)}'
+    return told + _generated(call) if call.prompt_tokens else told
 
 
-def _generated(call: Call) -> dict[str, Any]:
-    if not call.prompt_tokens:
-        return {}
-    return {
-        "finish_reason": ",".join(call.finish_reasons),
-        "prompt_tokens": call.prompt_tokens,
-        "completion_tokens": call.completion_tokens,
-        "cached_tokens": call.cached_tokens,
-        "first_token_s": None if call.first_token_s is None else round(call.first_token_s, 6),
-        "served_by": ",".join(call.pairs),
-        "migrations": call.migrations,
-        "rounds": call.rounds,
-        "drafted": call.drafted,
-        "accepted": call.accepted,
-    }
+def _generated(call: Call) -> str:
+    first = "null" if call.first_token_s is None else f"{call.first_token_s:.6f}"
+    return (
+        f', "finish_reason": {quoted(",".join(call.finish_reasons))}, "prompt_tokens": {call.prompt_tokens}, '
+        f'"completion_tokens": {call.completion_tokens}, "cached_tokens": {call.cached_tokens}, '
+        f'"first_token_s": {first}, "served_by": {quoted(",".join(call.pairs))}, "migrations": {call.migrations}, '
+        f'"rounds": {call.rounds}, "drafted": {call.drafted}, "accepted": {call.accepted}'
+    )
 
 
 def attributes(call: Call, method: str) -> dict[str, Value]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from services.common.serving import logs
-from services.common.serving.logs import JsonFormatter, request_id
+from services.common.serving.logs import JsonFormatter, request_id, trace_id
 
 
 @pytest.fixture
@@ -107,6 +107,36 @@ def test_a_line_of_a_request_is_what_a_record_would_be(level: str) -> None:
     assert len(lines) == (2 if level == "info" else 0)
     assert all(len(moment) == len("2026-11-29T20:00:00.000Z") for moment in moments)
     assert not lines or lines[0] == lines[1]
+
+
+@pytest.mark.usefixtures("kept_loggers")
+@pytest.mark.parametrize("trace", ["", "t-1"])
+@pytest.mark.parametrize("pair", ["", 'pair "1"'])
+def test_a_line_that_is_written_by_hand_is_what_a_record_would_be(pair: str, trace: str) -> None:
+    """To the character, but for the time: fields, ids, and what stands before them."""
+    stream, logger = io.StringIO(), logging.getLogger("x.y")
+    data = {"tenant": 'a\n\u00e9"', "tokens": 3}
+    logs.configure("gateway", pair=pair, stream=stream)
+    ids = request_id.set('r "1"'), trace_id.set(trace)
+    try:
+        logger.info('"ended"', extra={"data": data})
+        for _ in range(2):
+            logs.tell(logger, '"ended"', lambda: json.dumps(data)[1:-1])
+    finally:
+        request_id.reset(ids[0])
+        trace_id.reset(ids[1])
+    record, *lines = [line.partition(", ")[2] for line in stream.getvalue().splitlines()]
+    assert lines == [record, record]
+
+
+@pytest.mark.usefixtures("kept_loggers")
+def test_a_line_that_is_written_by_hand_reaches_other_handlers_as_fields() -> None:
+    stream, kept = io.StringIO(), Kept()
+    logs.configure("gateway", stream=stream)
+    logging.getLogger().addHandler(kept)
+    logs.tell(logging.getLogger("x.y"), "request ended", lambda: '"tokens": 3')
+    assert kept.messages == ["request ended"]
+    assert json.loads(stream.getvalue())["tokens"] == 3
 
 
 class Kept(logging.Handler):
