@@ -16,6 +16,7 @@ from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_ans
 from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, TURNS, Asked, by_chance, chats, mean_out, together
 from tests.bench.gpu.fronts.rows import percentile, row_of, table
 from tests.bench.gpu.fronts.servers import _flags as vllm_flags
+from tests.bench.gpu.race.scale import FULL_SCALE
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import PROFILES, TINY
 
@@ -76,6 +77,10 @@ def test_a_turn_of_a_chat_repeats_all_that_was_said_before() -> None:
         assert [one.token_ids for one in found] == [[5, 5]] * TURNS
         return asked
 
+    whole = chats(1, 64, 0)[0]
+    assert sum(len(turn.prompt) + turn.out for turn in whole) < FULL_SCALE.settings(1.0).context_limit, (
+        "a chat has room"
+    )
     said: list[int] = []
     for turn, asked in zip(turns, asyncio.run(run()), strict=True):
         said += turn.prompt

@@ -40,9 +40,9 @@ def by_chance(rate: float, seconds: float, vocab: int, seed: int, length: int = 
 
 
 def chats(count: int, vocab: int, draws: int, length: int = LENGTH) -> list[list[Asked]]:
-    """Chats of an agent: TURNS turns, of which the first brings a system prompt and tools of twice a length."""
+    """Chats of an agent: TURNS turns, of which the first brings a system prompt and tools."""
     source = random.Random(1_000_003 * draws + 97 * count)
-    words = [2 * length, *[length // 4] * (TURNS - 1)]
+    words = [length + length // 2, *[length // 8] * (TURNS - 1)]
     return [
         [Asked(0.0, _prompt(source, each, vocab), length // 4, source.randrange(1 << 31)) for each in words]
         for _ in range(count)
