@@ -1,28 +1,22 @@
 """Settings of the two services of a pair, derived from those of the cluster; imports no ray."""
 
-import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
-from services.common.preflight.kind import CONFIG
 from services.common.preflight.memory import gpus
 from services.common.request.errors import PacelineError
 from services.common.serving.addresses import host_port
-from services.common.serving.files import read_regular
 from services.common.serving.hub import OWN_HEAD
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
 # What a target needs after the grace of its requests: notice of readiness, moving the rest, closing.
 MOVE_S = 4.0
-
-_PACKING = "quantization_config"
 
 
 def default_dtype(device: str) -> str:
@@ -31,22 +25,13 @@ def default_dtype(device: str) -> str:
 
 
 def drafter_weights(settings: ClusterSettings, device: str) -> str:
-    """What a drafter's products read: unless it is chosen, eight bits beside a target in packed weights on a GPU.
+    """What a drafter's products read: unless it is chosen, eight bits beside a target of bfloat16 on a GPU.
 
-    A round there waits for half the bytes or fewer, so those of the drafter are a larger part of it.
+    A round there waits for the bytes of weights, and the drafter's are a tenth of them.
     """
     bfloat16 = device.startswith("cuda") and (settings.dtype or default_dtype(device)) == "bfloat16"
     chosen = settings.drafter_weights != "auto" or settings.proposer != "dflash" or "dtype" in settings.target_settings
-    return "int8" if bfloat16 and not chosen and _packed(Path(settings.model) / CONFIG) else settings.drafter_weights
-
-
-def _packed(config: Path) -> bool:
-    """Whether a config.json says that weights are packed; what is wrong with one is told where it is read."""
-    with suppress(OSError, ValueError, RecursionError):
-        told = json.loads(read_regular(config))
-        parts = (told, told.get("text_config")) if isinstance(told, dict) else ()
-        return any(isinstance(part, dict) and bool(part.get(_PACKING)) for part in parts)
-    return False
+    return "int8" if bfloat16 and not chosen else settings.drafter_weights
 
 
 def pinned(core: int, own: Mapping[str, Any]) -> int:

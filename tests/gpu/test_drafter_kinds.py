@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SHAPE = TinyShape(hidden=64, inner=128)
 RECURRENT = {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
 """Of a hybrid: heads for which there are kernels."""
-HANDOFFS = ("flags", "host")
-"""Rounds that the devices' streams order, and rounds that messages do."""
+WAYS = (("flags", "int8"), ("flags", "dtype"), ("host", "int8"))
+"""Rounds that the devices' streams order and rounds that messages do, and what drafters' products read."""
 REQUESTS, TOKENS = 6, 64
 
 
@@ -52,13 +52,14 @@ def _graphs(pair: PairProcesses) -> tuple[int, int, int]:
     return graphs.captures, graphs.recaptures, graphs.reallocations
 
 
-@pytest.mark.parametrize("handoff", HANDOFFS)
+@pytest.mark.parametrize(("handoff", "weights"), WAYS)
 @pytest.mark.parametrize("kind", sorted(PAIRS))
-async def test_text_is_that_of_plain_decoding(kind: str, handoff: str, tmp_path: Path) -> None:
+async def test_text_is_that_of_plain_decoding(kind: str, handoff: str, weights: str, tmp_path: Path) -> None:
     changes = {"changes": RECURRENT} if kind == "mtp" else {}
     models, own = PAIRS[kind](tmp_path, 3, SHAPE, **changes), ["--device", DEVICE, "--dtype", "bfloat16"]
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        pair = PairProcesses(Path(folder), models, [*own, "--handoff", handoff], drafter_flags=own)
+        target = [*own, "--handoff", handoff, "--drafter-weights", weights]
+        pair = PairProcesses(Path(folder), models, target, drafter_flags=[*own, "--weights", weights])
         try:
             pair.wait_ready(WARM_S)
             pair.until(lambda: pair.describe().attachment == "attached", "attachment", WARM_S)

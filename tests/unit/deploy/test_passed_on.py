@@ -182,16 +182,16 @@ def test_the_controllers_settings_are_judged_without_ray_or_torch() -> None:
     ("config", "flags", "device", "expected"),
     [
         ({"quantization_config": {"quant_method": "fp8"}}, (), "cuda", "int8"),
-        ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, (), "cuda", "int8"),
         ({"quantization_config": {"quant_method": "fp8"}}, ("--drafter-weights", "dtype"), "cuda", "dtype"),
         ({"quantization_config": {"quant_method": "fp8"}}, (), "cpu", "auto"),
         ({"quantization_config": {"quant_method": "fp8"}}, ("--dtype", "float32"), "cuda", "auto"),
-        ({"quantization_config": None}, (), "cuda", "auto"),
-        ({}, (), "cuda", "auto"),
-        (None, (), "cuda", "auto"),
+        ({}, (), "cuda", "int8"),
+        (None, (), "cuda", "int8"),
+        ({}, ("--proposer", "ngram"), "cuda", "auto"),
+        ({}, (), "cpu", "auto"),
     ],
 )
-def test_a_packed_target_on_a_gpu_is_drafted_for_in_eight_bits(
+def test_a_target_of_bfloat16_on_a_gpu_is_drafted_for_in_eight_bits(
     config: dict[str, Any] | None, flags: tuple[str, ...], device: str, expected: str, tmp_path: Path
 ) -> None:
     if config is not None:
