@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.bench import race
+from tests.bench.gpu.fronts.rows import table as fronts_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOT = ROOT / "docs/pictures/race.png"
@@ -20,11 +21,15 @@ STEPS = ("gpu_h200_steps_long_2026-11-23.json", "gpu_h200_steps_2026-11-23.json"
 PROMPTS = "gpu_h200_prefill_2026-11-23.json"
 CPU = "embedded_cpu_2026-11-21.json"
 REAL_TEXT = "real_text_2026-11-29_cde018af.json"
-HEADLINE_OUT = 512
-"""Tokens of an answer in README's table; the others stand in docs/performance.md."""
-_STEPS = ("plain", "verify", "draft", "sampled")
+LONG_OUT = 512
+"""Tokens of an answer in the tables of pages."""
+_STEPS = ("plain", "verify", "draft")
+_MIDDLE = 4096
+"""A context whose steps lie between those of the shorter and the longer one; the log has them."""
 _WIDTHS = (1, 16)
 _TICKS = (1_000, 2_000, 5_000, 10_000, 20_000)
+_TICKS_MS = (10, 20, 50, 100, 200, 500)
+_TIMES = (("first_ms", "p50"), ("gaps_ms", "p99"))
 Row = dict[str, Any]
 
 
@@ -33,7 +38,7 @@ def steps() -> str:
     head = ("step", "sequences", "context", "us", "floor, us", "times its floor")
     cells: dict[tuple[int, int, int], tuple[str, ...]] = {}
     for row in (row for name in STEPS for row in _read(name)["rows"]):
-        if row["step"] in _STEPS and row["width"] in _WIDTHS:
+        if row["step"] in _STEPS and row["width"] in _WIDTHS and row["context"] != _MIDDLE:
             key = row["context"], row["bucket"], _STEPS.index(row["step"])
             cells.setdefault(key, _step(row))
     for row in _read(PROMPTS)["rows"]:
@@ -43,22 +48,27 @@ def steps() -> str:
 
 
 def served() -> str:
-    """Every load of the newest race against vLLM."""
-    return race.table(race.newest_rows())
+    """Loads of long answers of the newest race against vLLM."""
+    return race.table(row for row in race.newest_rows() if row["out"] == LONG_OUT)
 
 
-def against_vllm() -> str:
-    """The longer loads of the headline profile, whole and decoding, by requests."""
-    head = ("requests", "vLLM: decode", "vLLM: whole", "paceline: decode", "paceline: whole", "ratios")
+def over_http() -> str:
+    """Loads that start at once, through both products' HTTP fronts: vLLM has its best K of each load."""
+    head = ("requests", "vLLM", "paceline", "ratio", "first token, ms", "gaps p99, ms")
     lines = []
-    for (out, requests), (theirs, ours) in _headline().items():
-        if out != HEADLINE_OUT:
-            continue
-        figures = [f"{best[name]:,}" for best in (theirs, ours) for name in race.SPEEDS]
-        ratios = (ours[name] / theirs[name] for name in race.SPEEDS)
-        shown = "; ".join(f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}" for ratio in ratios)
-        lines.append((str(requests), *figures, shown))
+    for load, (theirs, ours) in _fronts().items():
+        speeds = f"{theirs['tok_s']:,} ({theirs['system'].split()[1]})", f"{ours['tok_s']:,}"
+        ratio = ours["tok_s"] / theirs["tok_s"]
+        times = [f"{theirs[name][part]:,.0f}; {ours[name][part]:,.0f}" for name, part in _TIMES]
+        lines.append(
+            (load.removesuffix(" at once"), *speeds, f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}", *times)
+        )
     return _table(head, lines)
+
+
+def every_load() -> str:
+    """Every load of the race through HTTP: paceline, and vLLM at the K that was best in it."""
+    return fronts_table([row for pair in _fronts("").values() for row in reversed(pair)])
 
 
 def real_text() -> str:
@@ -94,7 +104,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "steps": steps,
     "served": served,
     "cpu": cpu,
-    "against vLLM": against_vllm,
+    "over HTTP": over_http,
+    "every load over HTTP": every_load,
     "real text": real_text,
 }
 PAGES = ("README.md", "docs/performance.md")
@@ -110,29 +121,25 @@ def filled(text: str) -> str:
 
 
 def draw(path: Path) -> None:
-    """Output tokens per second of whole loads by requests, beside vLLM; one panel for each length of output."""
+    """Output tokens per second and times to the first token by requests, through HTTP, beside vLLM."""
     from matplotlib import pyplot
 
-    loads = _headline()
-    outs = sorted({out for out, _ in loads}, reverse=True)
-    figure, panels = pyplot.subplots(
-        1, len(outs), figsize=(9, 3.4), layout="constrained", squeeze=False, sharex=True, sharey=True
+    loads = {int(load.split()[0]): pair for load, pair in _fronts().items()}
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharex=True)
+    shown: tuple[tuple[str, Callable[[Row], float], Sequence[int]], ...] = (
+        ("output tokens per second", lambda row: float(row["tok_s"]), _TICKS),
+        ("median time to the first token, ms", lambda row: float(row["first_ms"]["p50"]), _TICKS_MS),
     )
-    counts = sorted({count for _, count in loads})
-    for panel, out in zip(panels[0], outs, strict=True):
-        requests = [count for length, count in loads if length == out]
-        for side, label, style in ((0, "vLLM, its best K", "o--"), (1, "paceline", "o-")):
-            panel.plot(requests, [loads[out, count][side]["whole_tok_s"] for count in requests], style, label=label)
-        panel.set(xscale="log", yscale="log", title=f"{out} tokens out", xlabel="requests at once")
+    for panel, (label, figure_of, ticks) in zip(panels, shown, strict=True):
+        for side, name, style in ((0, "vLLM, its best K", "o--"), (1, "paceline", "o-")):
+            panel.plot(list(loads), [figure_of(pair[side]) for pair in loads.values()], style, label=name)
+        panel.set(xscale="log", yscale="log", ylabel=label, xlabel="requests at once")
         panel.minorticks_off()
-        panel.set_xticks(counts, [str(count) for count in counts])
-        panel.set_yticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
+        panel.set_xticks(list(loads), [str(count) for count in loads])
+        panel.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
         panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("output tokens per second, prompts counted")
-    panels[0][0].legend(frameon=False)
-    figure.savefig(
-        path, dpi=110, metadata={"Description": " ".join(file.name for file in race.newest()), "Software": ""}
-    )
+    panels[0].legend(frameon=False)
+    figure.savefig(path, dpi=110, metadata={"Description": fronts_file().name, "Software": ""})
 
 
 def main() -> int:
@@ -144,22 +151,20 @@ def main() -> int:
     return 0
 
 
-def _headline() -> dict[tuple[int, int], tuple[Row, Row]]:
-    """(out, requests) -> the best of vLLM and what paceline chose, where both were measured whole."""
-    found: dict[tuple[int, int], tuple[Row, Row]] = {}
-    rows = [row for row in race.newest_rows() if row["profile"] == "P65"]
-    for load in dict.fromkeys((row["out"], row["concurrency"]) for row in rows):
-        there = [row for row in rows if (row["out"], row["concurrency"]) == load]
-        theirs = _best([row for row in there if row["system"] != "paceline"])
-        ours = _best([row for row in there if row["system"] == "paceline" and row["mode"] == "adaptive"])
-        if None not in (*theirs.values(), *ours.values()):
-            found[load] = theirs, ours
+def fronts_file() -> Path:
+    """The newest race through HTTP."""
+    return max(race.RESULTS.glob("fronts_*.json"), key=lambda file: file.name)
+
+
+def _fronts(kind: str = " at once") -> dict[str, tuple[Row, Row]]:
+    """Of each load, or those whose names end so, the row of vLLM's best K, and paceline's."""
+    rows = [row for row in json.loads(fronts_file().read_text())["rows"] if row["load"].endswith(kind)]
+    found = {}
+    for load in dict.fromkeys(row["load"] for row in rows):
+        there = [row for row in rows if row["load"] == load]
+        theirs = max((row for row in there if row["system"] != "paceline"), key=lambda row: int(row["tok_s"]))
+        found[load] = theirs, next(row for row in there if row["system"] == "paceline")
     return found
-
-
-def _best(rows: list[Row]) -> Row:
-    """The highest of each speed, as the race's table has it."""
-    return {name: max((row[name] for row in rows if row[name] is not None), default=None) for name in race.SPEEDS}
 
 
 def _read(name: str) -> Row:
@@ -170,8 +175,6 @@ def _read(name: str) -> Row:
 def _step(row: Row) -> tuple[str, ...]:
     rows = "" if row["step"] == "plain" else f" of {row['width']} rows"
     where = (f"{row['step']}{rows}", str(row["bucket"]), f"{row['context']:,}")
-    if row["step"] == "sampled":  # its yardstick is the greedy step of the same run
-        return (*where, f"{row['us']:,.0f}", race.NONE, f"{row['ratio']:.2f} times greedy")
     return (*where, *_against(row["us"], row["floor_us"]))
 
 

@@ -37,11 +37,15 @@ def test_a_page_shows_the_saved_results_to_the_figure(name: str) -> None:
 
 
 def test_readme_names_the_newest_race_and_its_plot() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert set(re.findall(r"tests/bench/results/(race_\S+?\.json)", readme)) == {file.name for file in newest()}
+    readme, newest_race = (ROOT / "README.md").read_text(), pages.fronts_file().name
+    assert set(re.findall(r"tests/bench/results/(fronts_\S+?\.json)", readme)) == {newest_race}
     assert f"({pages.PLOT.relative_to(ROOT)})" in readme
-    drawn = pages.PLOT.read_bytes()
-    assert all(file.name.encode() in drawn for file in newest()), "make pictures draws the newest race"
+    assert newest_race.encode() in pages.PLOT.read_bytes(), "make pictures draws the newest race"
+
+
+def test_performance_names_the_races_of_its_table() -> None:
+    page = (ROOT / "docs/performance.md").read_text()
+    assert set(re.findall(r"tests/bench/results/(race_\S+?\.json)", page)) == {file.name for file in newest()}
 
 
 def test_a_load_that_the_latest_race_lacks_is_shown_from_one_before(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from tests.bench.gpu.fronts.loads import TURNS, by_chance, chats, mean_out, toge
 from tests.bench.gpu.fronts.rows import Row, row_of, table
 from tests.bench.gpu.fronts.servers import MODEL, Server, paceline, vllm
 from tests.bench.gpu.pair import PairOptions
+from tests.bench.gpu.race.merge import text_of
 from tests.bench.gpu.race.plan import repeats_of
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE
 from tests.bench.gpu.race.theirs import PeerOptions
@@ -52,8 +52,9 @@ def main() -> int:
         print("ready", flush=True)
         rows = measured(servers, asked, settings.shape.vocab)
     if asked.save:
-        text = json.dumps({**circumstances(asked.shape), "rows": rows}, indent=1)
-        Path(asked.save).write_text(text + "\n")
+        told = circumstances(asked.shape, "tests.bench.gpu.fronts")
+        told["versions"] |= {server.name: server.version for server in servers if server.version}
+        Path(asked.save).write_text(text_of(told | {"rows": rows}))
     print(table(rows))
     return 0
 

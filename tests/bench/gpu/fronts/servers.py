@@ -30,10 +30,11 @@ READY_S = 400.0
 
 @dataclass(frozen=True)
 class Server:
-    """What a client needs; `name` is paceline, or vLLM's with its K."""
+    """What a client needs; `name` is paceline, or vLLM's with its K. `version` is a peer's."""
 
     name: str
     address: str
+    version: str = ""
 
 
 @contextmanager
@@ -74,9 +75,7 @@ def vllm(settings: RigSettings, drafts: Sequence[int], options: PeerOptions, kv_
             process = subprocess.Popen(command, env=environment, stdout=sys.stderr, start_new_session=True)
             stack.callback(_end, process)
             servers.append((Server(f"vllm K={k}", f"127.0.0.1:{port}"), process))
-        for server, process in servers:
-            _wait_ready(server, process)
-        yield [server for server, _ in servers]
+        yield [_ready(server, process) for server, process in servers]
 
 
 def _flags(settings: RigSettings, target: str, drafter: str, k: int, kv_bytes: int) -> list[str]:
@@ -98,12 +97,13 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+def _ready(server: Server, process: subprocess.Popen[bytes]) -> Server:
+    """The server once it answers, with its version."""
     ends = time.monotonic() + READY_S
     while time.monotonic() < ends and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://{server.address}/health", timeout=2):
-                return
+            with urllib.request.urlopen(f"http://{server.address}/version", timeout=2) as answer:
+                return replace(server, version=json.loads(answer.read())["version"])
         except OSError:
             time.sleep(0.5)
     raise TimeoutError(f"{server.name} is not ready")
