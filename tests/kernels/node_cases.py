@@ -6,9 +6,11 @@ import triton.language as tl
 
 from services.common.kernels.accept import choose, scores
 from services.common.kernels.argmax_token import top
+from services.common.kernels.block_conv import kernel as convolving
 from services.common.kernels.choose_nodes import kernel as choosing
 from services.common.kernels.nodes import kernel as nodes
 from services.common.kernels.span_attention.tree import program as tree
+from services.common.kernels.walk_candidates import kernel as walking
 
 HEADS: dict[str, Any] = {
     "WIDTH": 16,
@@ -20,6 +22,10 @@ HEADS: dict[str, Any] = {
     "WIDE": tl.float32,
     "PDL": True,
 }
+BFLOAT16 = {"hidden_ptr": "*bf16", "before_ptr": "*bf16", "after_ptr": "*bf16"}
+CONVOLVED = {
+    f"{name}_ptr": "*bf16" for name in ("rows", "delta", "base", "stream", "weight", "out", "normed")
+} | {"eps": "fp32", "inverse_width": "fp32"}  # fmt: skip
 CODES = {"kv_ptr": "*i8", "exponents_ptr": "*i8"}
 NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
@@ -42,6 +48,28 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (top.tile_top_kernel, {"COUNT": 8, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
     (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 512, "PDL": True}, {"keys_ptr": "*i64"}),
+    (top.tile_top_kernel, {"COUNT": 16, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
+    (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 1024, "PDL": True}, {"keys_ptr": "*i64"}),
+    *(
+        (
+            walking.walk_kernel,
+            {"COUNT": count, "CANDIDATES": 16, "PADDED": 16, "RANK_PAD": 256, "PDL": True} | absent,
+            {"ids_ptr": "*i64", "scores_ptr": "*fp32", "anchor_ptr": "*i64", "drafts_ptr": "*i64"} | coded,
+        )
+        for count, absent, coded in ((7, {"scale_ptr": None}, BFLOAT16), (15, {}, {"scale_ptr": "*fp32"}))
+    ),
+    *(
+        (convolving._block_conv_kernel, {"TAPS": 2, "TILE": 1024, "WIDE": tl.float32, "PDL": True} | absent, CONVOLVED)
+        for absent in ({"stream_ptr": None}, {})
+    ),
+    *(
+        (
+            convolving._conv_normed_kernel,
+            {"TAPS": 2, "PADDED": padded, "WIDE": tl.float32, "OFFSET": 0.0, "PDL": True},
+            CONVOLVED,
+        )
+        for padded in (4096, 8192)
+    ),
     *(
         (
             choosing.choose_nodes_kernel,

@@ -3,6 +3,7 @@
 from services.common.kernels.block_conv import reference
 from services.common.kernels.dispatch import Operator
 
-__all__ = ["block_conv"]
+__all__ = ["block_conv", "block_conv_normed"]
 
 block_conv = Operator(reference.block_conv)
+block_conv_normed = Operator(reference.block_conv_normed)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from services.common.kernels.rms_norm.reference import rms_norm
+
 
 def block_conv(rows_BWD: Tensor, delta_BWKG: Tensor, base_KD: Tensor, stream_BWD: Tensor | None = None) -> Tensor:
     """Return `sum over k of (base[k] + delta[.., k, group]) * rows[.., row - k]` [B, W, D], in float32 or wider.
@@ -20,3 +22,12 @@ def block_conv(rows_BWD: Tensor, delta_BWKG: Tensor, base_KD: Tensor, stream_BWD
         kernel_BWD = delta_BWKG[:, :, tap].to(wide).repeat_interleave(size, -1) + base_KD[tap].to(wide)
         total_BWD = total_BWD + kernel_BWD * shifted_BWD
     return total_BWD.to(rows_BWD.dtype)
+
+
+def block_conv_normed(
+    rows_BWD: Tensor, delta_BWKG: Tensor, base_KD: Tensor, stream_BWD: Tensor, norm_D: Tensor, eps: float,
+    offset: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return `block_conv` with the stream added, and the RMSNorm of that, both [B, W, D]."""
+    total_BWD = block_conv(rows_BWD, delta_BWKG, base_KD, stream_BWD)
+    return total_BWD, rms_norm(total_BWD, norm_D, eps, offset)

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.block_conv import block_conv
+from services.common.kernels.block_conv import block_conv, block_conv_normed
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear, linear_gated
@@ -132,29 +132,38 @@ class ConvStack:
         assert not taps, "a drafter's streams are not tapped"
         batch, eps = len(rows.parts[0].rows_B), self._spec.norm_eps
         stream_TD = embedding(ids_T, embed_VD, self._spec.embed_scale)
-        for layer, convs, attention, state in zip(self._layers, self._convs, self._attentions, states, strict=True):
-            entering_TD, delta = self._entering(stream_TD, layer.input_norm_D, convs[0], batch)
+        norms = [*(layer.input_norm_D for layer in self._layers[1:]), self._norm_D]
+        normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps, self._spec.norm_offset)
+        layers = zip(self._layers, self._convs, self._attentions, states, norms, strict=True)
+        for layer, convs, attention, state, next_norm_D in layers:
+            entering_TD, delta = _entering(normed_TD, convs[0], batch)
             mixed_TF = attention(Normed(entering_TD), rows, rotations, state, plans)
-            stream_TD = _behind(linear(mixed_TF, layer.mixer.o_DF), delta, convs[0], stream_TD)
-            entering_TD, delta = self._entering(stream_TD, layer.post_norm_D, convs[1], batch)
+            around = delta, convs[0].base_2KD[1]
+            stream_TD, normed_TD = self._behind(
+                linear(mixed_TF, layer.mixer.o_DF), *around, stream_TD, layer.post_norm_D
+            )
+            entering_TD, delta = _entering(normed_TD, convs[1], batch)
             inner_TI = linear_gated(Normed(entering_TD), layer.dense.gate_up_FD, eps)
-            stream_TD = _behind(linear(inner_TI, layer.dense.down_DF), delta, convs[1], stream_TD)
-        hidden_ED = self._norm(rows.last(stream_TD), self._norm_D)
+            around = delta, convs[1].base_2KD[1]
+            stream_TD, normed_TD = self._behind(linear(inner_TI, layer.dense.down_DF), *around, stream_TD, next_norm_D)
+        hidden_ED = rows.last(normed_TD)
         return hidden_ED, hidden_ED.new_empty((len(ids_T), 0))
 
-    def _entering(self, stream_TD: Tensor, norm_D: Tensor, conv: ConvWeights, batch: int) -> tuple[Tensor, Tensor]:
-        """Return the rows that enter a sublayer [T, D], and the kernels behind it [B, W, K, G]."""
-        normed_TD = self._norm(stream_TD, norm_D)
-        rows_BWD = normed_TD.view(batch, -1, normed_TD.shape[1])
-        shape = (*rows_BWD.shape[:2], 2, conv.base_2KD.shape[1], -1)
-        delta_BW2KG = linear(normed_TD, conv.projection_FD).view(shape)
-        return block_conv(rows_BWD, delta_BW2KG[:, :, 0], conv.base_2KD[0]).flatten(0, 1), delta_BW2KG[:, :, 1]
+    def _behind(
+        self, rows_TD: Tensor, delta_BWKG: Tensor, base_KD: Tensor, stream_TD: Tensor, norm_D: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the stream [T, D] with a sublayer's convolved rows added, and its norm."""
+        shape = torch.Size([*delta_BWKG.shape[:2], rows_TD.shape[1]])
+        stream_BWD, normed_BWD = block_conv_normed(
+            rows_TD.view(shape), delta_BWKG, base_KD, stream_TD.view(shape), norm_D, self._spec.norm_eps,
+            self._spec.norm_offset,
+        )  # fmt: skip
+        return stream_BWD.flatten(0, 1), normed_BWD.flatten(0, 1)
 
-    def _norm(self, stream_TD: Tensor, weight_D: Tensor) -> Tensor:
-        return rms_norm(stream_TD, weight_D, self._spec.norm_eps, self._spec.norm_offset)
 
-
-def _behind(rows_TD: Tensor, delta_BWKG: Tensor, conv: ConvWeights, stream_TD: Tensor) -> Tensor:
-    """Return the stream [T, D] with a sublayer's convolved rows added."""
-    shape = torch.Size([*delta_BWKG.shape[:2], rows_TD.shape[1]])
-    return block_conv(rows_TD.view(shape), delta_BWKG, conv.base_2KD[1], stream_TD.view(shape)).flatten(0, 1)
+def _entering(normed_TD: Tensor, conv: ConvWeights, batch: int) -> tuple[Tensor, Tensor]:
+    """Return the rows that enter a sublayer [T, D], and the kernels behind it [B, W, K, G]."""
+    rows_BWD = normed_TD.view(batch, -1, normed_TD.shape[1])
+    shape = (*rows_BWD.shape[:2], 2, conv.base_2KD.shape[1], -1)
+    delta_BW2KG = linear(normed_TD, conv.projection_FD).view(shape)
+    return block_conv(rows_BWD, delta_BW2KG[:, :, 0], conv.base_2KD[0]).flatten(0, 1), delta_BW2KG[:, :, 1]
