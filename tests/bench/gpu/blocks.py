@@ -8,7 +8,7 @@ with one made without a graph, and timed. `--tiny` runs all of it on a CPU, wher
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,10 +134,12 @@ def distance(folder: Path, kind: str, shape: TinyShape, tiny: bool, where: str, 
     return float((got - expected).norm() / expected.norm())
 
 
-def lines_of(name: str, shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype) -> tuple[list[str], bool]:
+def lines_of(
+    name: str, kinds: Sequence[str], shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype
+) -> tuple[list[str], bool]:
     """Return the table's lines of a shape, and whether every draft was right."""
     context, lines, right, base = 64 if tiny else CONTEXT, list[str](), True, dict[int, float]()
-    for kind in KINDS:
+    for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
             near = distance(Path(folder) / "one", kind, shape, tiny, where, dtype)
             case = open_case(Path(folder) / "whole", kind, shape, tiny, where, dtype)
@@ -158,6 +160,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.blocks", description=__doc__)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=list(SHAPES))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="the first is compared with")
     given = parser.parse_args()
     where, dtype = ("cpu", torch.float32) if given.tiny else ("cuda", torch.bfloat16)
     shapes = {"tiny": TinyShape(context=4096)} if given.tiny else {name: SHAPES[name] for name in given.shapes}
@@ -168,7 +171,7 @@ def main() -> int:
     right = True
     with torch.inference_mode():
         for name, shape in shapes.items():
-            lines, good = lines_of(name, shape, given.tiny, where, dtype)
+            lines, good = lines_of(name, given.kinds, shape, given.tiny, where, dtype)
             right &= good
             print("\n".join(lines), flush=True)
     print(json.dumps({"right": right}))
