@@ -181,9 +181,9 @@ FORWARD = (
     ),
     Mutant(
         "a-selector-scores-by-the-anchor-alone",
-        "services.common.model.drafters.dflash2.selector",
-        "self._before_VR.index_select(0, token_B)",
-        "self._before_VR.index_select(0, anchor_B)",
+        "services.common.kernels.walk_candidates.reference",
+        "before_VR.index_select(0, token_B)",
+        "before_VR.index_select(0, anchor_B)",
         DRAFTER_KINDS,
     ),
     Mutant(
