@@ -4,6 +4,7 @@ Rounds of random drafts, partly right, in one process: texts of any width beside
 rounds, keys and values, captures after the start, and what is held beside the plan. Then replays of plain rounds and of
 verifies, beside the bytes of what they read: all weights but experts that no row chose, and keys and values.
 The exit status is 1 when anything differs or is captured. --tiny takes a load that a CPU manages, and times nothing.
+--alone has one slot, captures for no more, and tells how long each kernel of a plain round ran.
 """
 
 from __future__ import annotations
@@ -49,12 +50,16 @@ def main() -> int:
     parser.add_argument("--model", choices=sorted(MIXTURES), default="gemma4-26b")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--few", action="store_true", help="of the cells, for what is held and timed")
+    parser.add_argument("--alone", action="store_true", help="one request at a time, and what its kernels take")
     parser.add_argument("--tokens", type=int, default=64, help="of each text")
     parser.add_argument("--memory-gib", type=int, default=60)
     parser.add_argument("--after", type=Path, help="times when this file is there: another process is busy until then")
     chosen = parser.parse_args()
     plan = plan_of(chosen.model, chosen.tiny, chosen.tokens, chosen.memory_gib)
     cells: Sequence[Cell] = TINY_CELLS if chosen.tiny else CELLS
+    if chosen.alone:
+        plan = replace(plan, rig=replace(plan.rig, slots=1), loads={1: 2}, kv_requests=1)
+        cells = [cell for cell in cells if cell.requests == 1]
     rows = _rows(plan, cells[:3] if chosen.few else cells, chosen.tiny, chosen.after)
     return conclude("windowed", chosen.model, rows, "")
 
@@ -104,7 +109,7 @@ def _timed(worker: Worker, shape: RigShape, folder: Path, after: Path | None) ->
         states.places_N[_near(worker) + 1 :] = 0
     rig = Rig.around(settings, worker, folder / "drafter")
     bandwidth = read_bandwidth(rig)
-    for bucket in (1, 8, 32):
+    for bucket in (1, 8, 32) if shape.slots > 1 else (1,):
         assert not _near(worker) or bucket * -(-(CONTEXT + ROOM) // 16) <= _near(worker), "sequences share places"
         for width in shape.widths:
             rig.seat(bucket, CONTEXT, ROOM)
@@ -118,6 +123,30 @@ def _timed(worker: Worker, shape: RigShape, folder: Path, after: Path | None) ->
                 "times": round(micros / floor, 2),
             }
             yield exact_row(f"{bucket} at once, width {width}, context {CONTEXT}: a replay", 1, 0, **more)
+            if shape.slots == 1 and width == 1:
+                _tell(kernels_of(replay))
+
+
+def kernels_of(replay: Callable[[], object], repeats: int = 10) -> str:
+    """Return a line for each kernel: how often a replay launches it, and microseconds of one and of all.
+
+    A kernel that starts early waits for the one before it, so times overlap.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    replay()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(repeats):
+            replay()
+        torch.cuda.synchronize()
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
+    return "\n".join(
+        f"{row.count / repeats:7.1f} x {row.self_device_time_total / row.count:7.2f} us"
+        f" = {row.self_device_time_total / repeats:8.1f}  {row.key[:90]}"
+        for row in rows
+        if row.self_device_time_total > 0
+    )
 
 
 def _read_bytes(rig: Rig, bucket: int, replay: Callable[[], object]) -> int:
