@@ -4,7 +4,7 @@ once.
 The next token is a hash of the request's tokens, hence the text is the same whatever happens around it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -83,9 +83,13 @@ class SimulatedRunner:
         for save in plan.every_save:
             self._kept.pop(save.snapshot, None)
 
+    def learn(self, moves: Iterable[tuple[int, int]]) -> None:
+        """Blocks have these places from now on."""
+        self._place.update(moves)
+
     def _apply(self, plan: Plan) -> None:
         self.written = set()
-        self._place.update(plan.moves)
+        self.learn(plan.moves)
         self._save(plan.saves)
         for slot in plan.released:
             self._seats.pop(slot, None)
@@ -173,7 +177,8 @@ class SimulatedRunner:
             self.written.add(seat.blocks[index])
             if self._window:
                 place = self._place.get(seat.blocks[index], 0)
-                assert place or token == REJECTED or position >= seat.spec.prompt_length + seat.spec.stopping.max_tokens
+                unread = token == REJECTED or position >= seat.spec.prompt_length + seat.spec.stopping.max_tokens
+                assert place or unread, f"position {position} has no place in the window"
                 self._near[place, offset] = (seat.salt, token)
 
     def _expect(self, seat: _Seat) -> None:
