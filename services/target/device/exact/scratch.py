@@ -41,7 +41,7 @@ class Scratch:
         self._span = max(settings.widest, *(pack.rows for pack in settings.packs)) + self.in_order
         longest = _blocks(self._span, self._size)
         wanted = max(self._own * settings.slots, longest)
-        self._private = min(wanted, settings.blocks // 2)
+        self._private = min(wanted, settings.blocks // 2, *self._beside_windows())
         self._shared = min(settings.max_blocks, settings.blocks - self._private)
         self.seats = min(settings.slots, self._private // self._own)
         self.reach = min(settings.context_limit, self._shared * self._size)
@@ -57,6 +57,7 @@ class Scratch:
             _draw(kv[:, :, self._blocks], generator)
         self._recurrent.draw(generator)
         self._pool.tag_S3.copy_(self._tags())
+        self._place()
         return self
 
     def __exit__(
@@ -192,9 +193,14 @@ class Scratch:
 
     def _written(self, slots_T: Tensor, positions_T: Tensor) -> Tensor:
         """Return the prints [T] of what is cached of positions, in every layer, the draft context's too."""
-        table_SN = self._pool.state.block_table_SN
-        places_T = table_SN[slots_T, positions_T // self._size].long() * self._size + positions_T % self._size
-        return sum((self._cached(kv, places_T) for kv in self._caches), torch.zeros_like(places_T))
+        table_SN, places_N = self._pool.state.block_table_SN, self._pool.states.places_N
+        blocks_T, at_T = table_SN[slots_T, positions_T // self._size].long(), positions_T % self._size
+        near_T = blocks_T if places_N is None else places_N[blocks_T]
+        prints_T = torch.zeros_like(blocks_T)
+        for kv in self._caches:
+            near = places_N is not None and kv.shape[2] < len(places_N)
+            prints_T += self._cached(kv, (near_T if near else blocks_T) * self._size + at_T)
+        return prints_T
 
     def _cached(self, kv_L2NSX: Tensor, places_T: Tensor) -> Tensor:
         """Some rows at a time: all layers of a row are one row of numbers."""
@@ -202,6 +208,25 @@ class Scratch:
         at_once = max(1, AT_ONCE * flat_L2PX.shape[2] // flat_L2PX.numel())
         rows = (flat_L2PX[:, :, some].movedim(2, 0).flatten(1) for some in places_T.split(at_once))
         return torch.cat([self._prints.of(some) for some in rows])
+
+    def _beside_windows(self) -> list[int]:
+        """Return how many blocks may have a place of their own, beside a window, where layers with one have fewer."""
+        settings = self._pool.settings
+        window = max(own.window for own in self._pool.model.spec.groups)
+        return [settings.near - -(-window // self._size) - 1] if settings.near else []
+
+    def _place(self) -> None:
+        """Give blocks places in layers with a window: own ones their own, shared ones those left, over and over.
+
+        So a sequence's window has one place for each block, at whatever length, and the same one whoever asks.
+        """
+        places_N = self._pool.states.places_N
+        if places_N is None:
+            return
+        rest = min(self._shared, self._pool.settings.near - self._private)
+        shared, own = [index % rest + 1 for index in range(self._shared)], range(rest + 1, rest + 1 + self._private)
+        places = [0, *shared, *own]
+        write(places_N, places + [0] * (len(places_N) - len(places)))
 
     def _seat_chunk(self, chunk: int, start: int, behind: int = 0) -> int:
         """Give slot 0 a sequence with blocks for a chunk; return how many tokens they hold, `behind` left free."""
@@ -239,6 +264,8 @@ class Scratch:
         mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
         if pool.parents_SK is not None:
             mine.append(pool.parents_SK)
+        if pool.states.places_N is not None:
+            mine.append(pool.states.places_N)
         published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
         return [*mine, *published, *self._steps.pack.tensors, *self._recurrent.small]
 

@@ -66,6 +66,7 @@ def state(rig: Rig) -> list[Tensor]:
     ]
     mapped = [getattr(pool.mapped, field.name) for field in fields(pool.mapped)]
     inputs = [pool.state.block_table_SN, pool.state.epoch_S, pool.mailbox_SK, pool.tag_S3]
+    inputs += [] if pool.states.places_N is None else [pool.states.places_N]
     rounds = [rig.runner.steps.round.rows_B, rig.runner.steps.round.expected_2, *rig.runner.steps.pack.tensors]
     return [tensor.clone() for tensor in (*caches, *slots, *mapped, *inputs, *rounds)]
 
@@ -87,6 +88,34 @@ def test_rows_of_trees_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None
 
         monkeypatch.setattr(Pool, "read_nodes", misplaced)
         assert checked(rig) == ["trees 1 x 4", "trees 2 x 4"]
+
+
+@pytest.mark.parametrize("family", ["laguna", "gemma4_text"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_windows_have_fewer_places_than_the_check_has_blocks(
+    family: str, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences are longer than all of them; a fault in a layer with a window is found, and nothing remains."""
+    pair, attend = made_up_pair(family=family), Target.forward
+    settings = replace(SETTINGS, slots=slots, buckets=(1, 2)[:slots], context_limit=240, blocks=80)
+    with Rig(pair.target, pair.drafter, settings) as made:
+        pool = made.runner.pool
+        assert 0 < pool.settings.near < settings.context_limit // pool.settings.block_size
+        for kv in (*pool.states.paged, pool.draft_kv):
+            kv.zero_()
+        before = state(made)
+        assert checked(made) == []
+        assert all(torch.equal(now, then) for now, then in zip(state(made), before, strict=True))
+        near = min(pool.states.paged, key=lambda kv: kv.shape[2])
+
+        def spoilt(target: Target, ids_T: Tensor, rows: Any, states: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+            outcome = attend(target, ids_T, rows, states, *rest)
+            if len(ids_T) == 4 * slots:
+                near.add_(1e-3)
+            return outcome
+
+        monkeypatch.setattr(Target, "forward", spoilt)
+        assert f"verify {slots} x 4" in checked(made)
 
 
 @pytest.fixture
