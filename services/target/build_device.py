@@ -123,14 +123,9 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     if not settings.random_weights:
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(
-        settings.model,
-        getattr(torch, settings.dtype),
-        settings.device,
-        settings.random_weights,
-        settings.whole,
-        settings.code_bits,
-        settings.expert_bytes,
-    )
+        settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.whole,
+        settings.code_bits, settings.expert_bytes, settings.keep_widened,
+    )  # fmt: skip
     _check_heads(settings, model)
     context = _context(settings, model)
     limit = _context_limit(settings, model)

@@ -97,10 +97,12 @@ class TargetSettings:
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
     fp8_products: bool = False
-    """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded.
-    Off, because rounds of more than 64 rows are slower so."""
+    """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded."""
     int4_products: bool = False
-    """The same of files in four bits whose groups have 128 inputs. Off for the same reason."""
+    """The same of files in four bits whose groups have 128 inputs."""
+    keep_widened: bool = True
+    """Of a model that is multiplied by its codes: keeps the widened numbers beside them, by which rounds of more than
+    32 rows are quicker. Off: it takes the codes' memory alone, a half or a quarter of the numbers'."""
     compile_threads: int = 16
     """Threads, or as many as there are processors, that compile kernels before steps are captured on a GPU; 1 compiles
     each when it is met."""

@@ -146,11 +146,13 @@ def load_target(
     whole: bool = False,
     codes: Collection[int] = (),
     expert_bytes: int = 0,
+    beside: bool = False,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
     With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. Kernels multiply
-    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4.
+    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4. With
+    `beside` many rows are multiplied by their numbers, which stay in memory too.
     With `expert_bytes` a GPU holds experts of so many bytes, and reads the others in host memory.
 
     Raises:
@@ -169,7 +171,7 @@ def load_target(
     if whole:
         checkpoint = _whole(spec, checkpoint)
     else:
-        checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else ())
+        checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else (), beside)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
@@ -180,13 +182,15 @@ def _whole(spec: ModelSpec, source: TensorSource) -> WholeNumbers:
     return WholeNumbers(source)
 
 
-def _kept(spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: Collection[int]) -> TensorSource:
+def _kept(
+    spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: Collection[int], beside: bool
+) -> TensorSource:
     """Return a source that leaves weights packed, where the file's codes have so many bits as kernels take."""
     kind = folder_format(source.folder) if codes else None
     bits = kind.code_bits if isinstance(kind, CodedFormat) else 0
     if bits in codes and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
         _LOG.info("weights are kept in the bits of their file", extra={"bits": bits})
-        return CodedWeights(source, bits)
+        return CodedWeights(source, bits, beside)
     if isinstance(source, WidenedCheckpoint):
         source.tell(elements(model_shapes(spec)), dtype)
     return source

@@ -49,6 +49,8 @@ class RigSettings:
     activations: str = "auto"
     """Type of the rows that the target's products read, and of its weights."""
     kv_dtype: str = "auto"
+    keep_widened: bool = True
+    """Of packed weights: whether many rows are multiplied by numbers beside the codes."""
 
 
 class Rig:
@@ -77,6 +79,7 @@ class Rig:
                 int4_products=True,
                 activations=settings.activations,
                 kv_dtype=settings.kv_dtype,
+                keep_widened=settings.keep_widened,
             ),
             os.getpid(),
         )

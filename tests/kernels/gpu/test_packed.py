@@ -60,9 +60,11 @@ def everything(x_TD: Tensor, stream_TF: Tensor, weight: PackedWeight | Tensor) -
     return [linear(x_TD, weight), gated_TI, total_TF, normed.rows_TD, normed.squares_T]
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("kind", KINDS[:2] if INTERPRETED else KINDS)
-def test_products_have_the_bits_of_the_widened_weight(kind: str) -> None:
-    weight = weight_of(kind)
+def test_products_have_the_bits_of_the_widened_weight(kind: str, beside: bool) -> None:
+    weight = replace(weight_of(kind), beside=beside).to(torch.device(DEVICE))
+    assert (weight.numbers_FD is not None) == beside
     wide_FD = weight.widened()
     for rows in ROWS:
         beside_TD = torch.full((rows + 70, 256), torch.nan, dtype=DTYPE, device=DEVICE)

@@ -1,7 +1,8 @@
 """Products by packed weights on the GPU, with the bits of those by the widened weight.
 
 On an H100 or H200 kernels in CUDA C++ (`packed/`) serve up to 128 rows. More are multiplied by the weight widened into
-memory: that costs three bytes a number, beside what the product itself takes.
+memory: that costs three bytes a number, beside what the product itself takes. A weight that has its numbers beside its
+codes is multiplied by codes up to FEW_ROWS alone: with more rows codes lose to numbers.
 """
 
 import torch
@@ -16,12 +17,14 @@ from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.packed_widen import widened
 from services.common.kernels.normed import Normed
 
+FEW_ROWS = 32
+
 
 def linear(x_TD: Tensor, weight: PackedWeight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
     tiling = _tiling(x_TD, weight, Kind.PLAIN)
     if tiling is None:
-        return kernel.linear(x_TD, widened(weight), out_TF)
+        return kernel.linear(x_TD, _numbers(weight), out_TF)
     if out_TF is None:
         out_TF = x_TD.new_empty((len(x_TD), len(weight)))
     multiply(tiling, x_TD, weight, (out_TF, None, None, None, None, None), 0.0, 0.0)
@@ -33,7 +36,7 @@ def linear_gated(normed: Normed, weight: PackedWeight, eps: float) -> Tensor:
     x_TD = normed.rows_TD
     tiling = _tiling(x_TD, weight, Kind.GATED)
     if tiling is None:
-        return kernel.linear_gated(normed, widened(weight), eps)
+        return kernel.linear_gated(normed, _numbers(weight), eps)
     out_TI = x_TD.new_empty((len(x_TD), len(weight) // 2))
     multiply(tiling, x_TD, weight, (out_TI, None, None, None, normed.squares_T, None), eps, 0.0)
     return out_TI
@@ -52,7 +55,7 @@ def linear_added(
     """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`."""
     tiling = _tiling(x_TD, weight, Kind.ADDED)
     if tiling is None:
-        return kernel.linear_added(x_TD, widened(weight), stream_TF, norm_F, eps, keep, offset, squares_T)
+        return kernel.linear_added(x_TD, _numbers(weight), stream_TF, norm_F, eps, keep, offset, squares_T)
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
     total_TF, scaled_TF = torch.empty_like(stream_TF), torch.empty_like(stream_TF)
@@ -62,4 +65,11 @@ def linear_added(
 
 def _tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTiling | None:
     """Return how rows are multiplied by the codes; None where they are not, or the check at start refused it."""
+    if weight.numbers_FD is not None and len(x_TD) > FEW_ROWS:
+        return None
     return packed_tiling(x_TD, weight, kind) if allowed(*weight.shape, len(x_TD)) else None
+
+
+def _numbers(weight: PackedWeight) -> Tensor:
+    """Return what many rows are multiplied by."""
+    return widened(weight) if weight.numbers_FD is None else weight.numbers_FD

@@ -32,7 +32,8 @@ class PackedWeight:
 
     A row of `scale_GL` has a scale for each `1 << shift` lines; there is one row for each 128 inputs, or one for all.
     Scales of e4m3 are float32, and with `short` numbers of bfloat16. Those of four bits are int32: the upper half is a
-    number of float16, or with `short` of bfloat16, and the lower one a zero point.
+    number of float16, or with `short` of bfloat16, and the lower one a zero point. With `beside` the weight has its
+    numbers too once it lies on its device: many rows are multiplied by these.
     """
 
     codes_FB: Tensor
@@ -41,6 +42,8 @@ class PackedWeight:
     short: bool
     dtype: torch.dtype
     bits: int = _E4M3
+    beside: bool = False
+    numbers_FD: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,16 +58,18 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        """Of codes and scales."""
-        return self.codes_FB.nbytes + self.scale_GL.nbytes
+        """Of codes and scales, and of the numbers beside."""
+        numbers = 0 if self.numbers_FD is None else self.numbers_FD.nbytes
+        return self.codes_FB.nbytes + self.scale_GL.nbytes + numbers
 
     def __len__(self) -> int:
         """Outputs."""
         return len(self.codes_FB)
 
     def to(self, device: torch.device) -> "PackedWeight":
-        """The same weight elsewhere."""
-        return replace(self, codes_FB=self.codes_FB.to(device), scale_GL=self.scale_GL.to(device))
+        """The same weight elsewhere, where it is used."""
+        moved = replace(self, codes_FB=self.codes_FB.to(device), scale_GL=self.scale_GL.to(device))
+        return replace(moved, numbers_FD=moved.widened()) if self.beside else moved
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "PackedWeight":
         """The weight with its lines changed: `change` gets the codes, and then the scales of each line."""
@@ -72,7 +77,8 @@ class PackedWeight:
 
     def joins(self, other: object) -> bool:
         """Whether lines of another weight may stand beside these."""
-        return isinstance(other, PackedWeight) and (other.bits, other.short) == (self.bits, self.short)
+        own = self.bits, self.short, self.beside
+        return isinstance(other, PackedWeight) and (other.bits, other.short, other.beside) == own
 
     def joined(self, others: Sequence["PackedWeight"]) -> "PackedWeight":
         """The lines of this weight and of others; of scales for all inputs each 128 get a copy where some differ."""
@@ -100,7 +106,8 @@ class PackedWeight:
             scale_FG = scale_FG[:, :1]
         shift = _shared(scale_FG)
         scale_GL = scale_FG[:: 1 << shift].t().contiguous()
-        return PackedWeight(codes_FB, scale_GL, shift, self.short, self.dtype, self.bits)
+        weight = PackedWeight(codes_FB, scale_GL, shift, self.short, self.dtype, self.bits, self.beside)
+        return weight if self.numbers_FD is None else replace(weight, numbers_FD=weight.widened())
 
     def _scale_FG(self) -> Tensor:
         return self.scale_GL.repeat_interleave(1 << self.shift, 1).t()

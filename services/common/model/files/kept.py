@@ -1,13 +1,14 @@
 """Sources that leave the weights of products as their file has them, or as kernels take them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from services.common.kernels.linear.packed_weight import rounded_to_eight, rounded_to_four
+from services.common.kernels.linear.packed_weight import PackedWeight, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
@@ -77,9 +78,10 @@ class WholeNumbers(_Kept):
 class CodedWeights(_Kept):
     """Weights are codes with scales that kernels widen, where the file has such; random ones are rounded to them."""
 
-    def __init__(self, source: WidenedCheckpoint | RandomCheckpoint, bits: int = 8) -> None:
-        """`bits` are those of random weights."""
+    def __init__(self, source: WidenedCheckpoint | RandomCheckpoint, bits: int = 8, beside: bool = False) -> None:
+        """`bits` are those of random weights. With `beside` weights have their numbers too."""
         super().__init__(source)
+        self._beside = beside
         self._round = rounded_to_four if bits == _FOUR else rounded_to_eight
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
@@ -88,6 +90,10 @@ class CodedWeights(_Kept):
         Raises:
             ModelError: as the source does.
         """
+        weight = self._read(name, shape, dtype)
+        return replace(weight, beside=self._beside) if isinstance(weight, PackedWeight) else weight
+
+    def _read(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
         if isinstance(self._source, RandomCheckpoint):
             numbers_FD = self._source.read(name, shape, dtype)
             weight = self._round(numbers_FD)

@@ -142,7 +142,7 @@ def mixtures(weights: ModelWeights) -> tuple[ExpertWeights, ...]:
 def widened_bytes(weights: ModelWeights) -> int:
     """Return what the largest weight takes that is widened for products of many rows."""
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
-    codes = [prod(weight.shape) for weight in found if isinstance(weight, PackedWeight)]
+    codes = [prod(one.shape) for one in found if isinstance(one, PackedWeight) and one.numbers_FD is None]
     return weights.embed_VD.itemsize * max(codes, default=0)
 
 

@@ -67,6 +67,21 @@ def test_a_model_of_codes_has_the_numbers_of_the_widened_one(layout: str, tmp_pa
     assert coded.products == wide.products
 
 
+@pytest.mark.parametrize("layout", ["fp8-bf16", "ct-fp8-lines"])
+def test_a_model_may_keep_the_numbers_of_its_codes(layout: str, tmp_path: Path) -> None:
+    """Many rows are multiplied by them, so that nothing is widened while a round runs."""
+    folder = made(tmp_path, layout, shape=replace(SHAPE, kv_heads=4))
+    coded, beside = load_target(folder), load_target(folder, beside=True)
+    assert beside.widened_bytes == 0
+    numbers = sum(outputs * depth * SHAPE.layers for outputs, depth in coded.products if outputs != SHAPE.vocab)
+    assert beside.weight_bytes - coded.weight_bytes == 4 * numbers
+    checkpoint = open_checkpoint(resolve_folder(folder))
+    assert isinstance(checkpoint, WidenedCheckpoint)
+    for one in products(read(coded.spec.layers[0], CodedWeights(checkpoint, beside=True))):
+        assert isinstance(one, PackedWeight) and one.numbers_FD is not None
+        assert torch.equal(one.numbers_FD, one.widened()), "heads that were put in another order too"
+
+
 @pytest.mark.parametrize("name", FOUR_BITS)
 def test_a_model_of_four_bits_has_the_numbers_of_the_widened_one(name: str, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path, 3, FOUR_SHAPE, family="qwen3", std=0.1, dtype=torch.bfloat16).target
