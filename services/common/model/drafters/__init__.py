@@ -40,6 +40,7 @@ LAYOUTS: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False
 """Words of settings for what the anchor's row does: auto is as the file says."""
 ANCHORED = ("dflash", "dspark")
 """Kinds of which there are two layouts: the anchor's row predicts, or it does not."""
+_REMEDY = ": take a drafter of one of these, or n-gram drafts, which need no checkpoint"
 SKIPPED = ("t2d", "verifier_")
 """Beginnings of names of tensors that are for training alone."""
 
@@ -133,12 +134,12 @@ def read_any_spec(folder: Path, anchored: bool | None = None) -> AnyDrafterSpec:
     """
     name = speculators.kind_of(folder)
     if name is None:
-        architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED)
+        architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED, _REMEDY)
         name = ARCHITECTURES[architecture]
     elif name in KINDS:
         fields = getattr(KINDS[name], "translated", speculators.translated)(folder)
     else:
-        told = f"{name!r} is not supported, only {sorted(KINDS)}"
+        told = f"{name!r} is not supported, only {sorted(KINDS)}{_REMEDY}"
         raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")
     spec = KINDS[name].read_spec(fields)
     spec = replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())

@@ -31,9 +31,11 @@ MOST_LAYERS = 1 << 12
 
 
 def open_config(
-    folder: Path, architectures: Iterable[str], others: Mapping[str, str] = MappingProxyType({})
+    folder: Path, architectures: Iterable[str], others: Mapping[str, str] = MappingProxyType({}), remedy: str = ""
 ) -> tuple[str, Fields]:
     """Return which of `architectures` a folder's config.json names, and its keys; `others` are why some are refused.
+
+    `remedy` says what to take instead of one that is unknown.
 
     Raises:
         ModelError: the file is missing or malformed, or names none of them.
@@ -47,7 +49,7 @@ def open_config(
         if isinstance(name, str) and name in others:
             raise fields.error("architectures", f"{name}: {others[name]}")
     shown = [str(name)[:_LONGEST_NAME] for name in named[:4]]
-    raise fields.error("architectures", f"{shown} is not supported, only {known}")
+    raise fields.error("architectures", f"{shown} is not supported, only {known}{remedy}")
 
 
 def read_dense(fields: Fields, count: int) -> tuple[Dense, ...]:

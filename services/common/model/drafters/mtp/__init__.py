@@ -4,14 +4,17 @@ One layer of the target's kind over a product of the token's embedding and the t
 target's embedding and head. Its file is the target's own.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from services.common.model.drafters.chain_cell import ChainParts, Whole, norm_of, product_of
 from services.common.model.drafters.spec import ChainSpec
+from services.common.model.drafters.speculators import TYPE
 from services.common.model.fields.errors import ModelError
 from services.common.model.fields.fields import Fields
-from services.common.model.files.checkpoint import IntegerSource
+from services.common.model.files.checkpoint import CONFIG_FILE, IntegerSource
 from services.common.model.files.weight_formats import KEY
 from services.common.model.reading.hybrid import read_hybrid
 from services.common.model.reading.part import PartOf
@@ -53,6 +56,16 @@ class FusedEntry(nn.Module):
         stream_TD: Tensor = self.fc(torch.cat((self.of_embedding(embedded_TD), self.of_hidden(before_TD)), -1))
         entered_TD: Tensor = self.of_input(stream_TD)
         return entered_TD, stream_TD
+
+
+def translated(folder: Path) -> Fields:
+    """Refuse the speculators library's file, which holds the head apart from the target.
+
+    Raises:
+        ModelError: always.
+    """
+    told = "a drafting head in a folder of its own is not supported: take the target's own folder (--drafter mtp)"
+    raise ModelError(f"{folder / CONFIG_FILE}: {TYPE}: 'mtp': {told}")
 
 
 def read_spec(fields: Fields) -> ChainSpec:
