@@ -34,6 +34,8 @@ class Engine:
             max_num_seqs=order["slots"],
             max_num_batched_tokens=BATCHED_TOKENS,
             gpu_memory_utilization=order["memory_fraction"],
+            # Told, not profiled: what others free on the GPU meanwhile would end the start.
+            kv_cache_memory_bytes=order["kv_bytes"],
             enable_prefix_caching=False,
             disable_log_stats=False,
             speculative_config=self._speculation(),
