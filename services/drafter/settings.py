@@ -8,6 +8,7 @@ PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
 WEIGHTS = ("auto", "int8", "dtype")
 ANCHORS = ("auto", "true", "false")
+MOST_CANDIDATES = 32
 MOST_PAST = 1_000_000
 """Tokens kept for a tenant: some 300 bytes each."""
 
@@ -34,6 +35,9 @@ class DrafterSettings:
     sample_from_anchor: str = "auto"
     """Whether the anchor's row of a dflash or dspark checkpoint predicts, as its target has it: true, false, or auto,
     as the file says, which not all files do."""
+    markov_candidates: int = 0
+    """Tokens of a position among which a dspark checkpoint chooses by the token before: the best without it. A draft
+    reads that many rows of its bias then, a table else; 0: all tokens, as published."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
@@ -103,6 +107,7 @@ class DrafterSettings:
             raise ValueError("ngram_min and ngram_max must satisfy 1 <= ngram_min <= ngram_max <= 16")
         for name, right, rule in (
             ("lookup_from", 0 <= self.lookup_from <= 16, "must be in [0, 16]"),
+            ("markov_candidates", 0 <= self.markov_candidates <= MOST_CANDIDATES, f"must be in [0, {MOST_CANDIDATES}]"),
             ("past_outputs", 0 <= self.past_outputs <= MOST_PAST, f"must be in [0, {MOST_PAST}]"),
             ("past_outputs", not self.past_outputs or self.device == "cpu", "needs a CPU: steps of a GPU read no host"),
             ("pace_timeout_s", self.pace_timeout_s > 0, "must be positive"),

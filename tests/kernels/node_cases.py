@@ -26,6 +26,11 @@ BFLOAT16 = {"hidden_ptr": "*bf16", "before_ptr": "*bf16", "after_ptr": "*bf16"}
 CONVOLVED = {
     f"{name}_ptr": "*bf16" for name in ("rows", "delta", "base", "stream", "weight", "out", "normed")
 } | {"eps": "fp32", "inverse_width": "fp32"}  # fmt: skip
+WALKS: tuple[tuple[int, dict[str, Any], dict[str, str]], ...] = (
+    (7, {"scale_ptr": None}, BFLOAT16),
+    (7, {"scale_ptr": None, "CANDIDATES": 32, "PADDED": 32}, BFLOAT16),
+    (15, {}, {"scale_ptr": "*fp32"}),
+)
 CODES = {"kv_ptr": "*i8", "exponents_ptr": "*i8"}
 NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
@@ -50,13 +55,15 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 512, "PDL": True}, {"keys_ptr": "*i64"}),
     (top.tile_top_kernel, {"COUNT": 16, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
     (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 1024, "PDL": True}, {"keys_ptr": "*i64"}),
+    (top.tile_top_kernel, {"COUNT": 32, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
+    (top.row_top_kernel, {"COUNT": 32, "KEYS_PAD": 2048, "PDL": True}, {"keys_ptr": "*i64"}),
     *(
         (
             walking.walk_kernel,
             {"COUNT": count, "CANDIDATES": 16, "PADDED": 16, "RANK_PAD": 256, "PDL": True} | absent,
             {"ids_ptr": "*i64", "scores_ptr": "*fp32", "anchor_ptr": "*i64", "drafts_ptr": "*i64"} | coded,
         )
-        for count, absent, coded in ((7, {"scale_ptr": None}, BFLOAT16), (15, {}, {"scale_ptr": "*fp32"}))
+        for count, absent, coded in WALKS
     ),
     *(
         (convolving._block_conv_kernel, {"TAPS": 2, "TILE": 1024, "WIDE": tl.float32, "PDL": True} | absent, CONVOLVED)

@@ -56,7 +56,7 @@ def _of_checkpoint(settings: DrafterSettings) -> Learned:
         ended(WEIGHTS)
         logger.info("drafter is read", extra={"kind": chain.spec.kind, "tokens_scored": chain.spec.scored})
         return ChainProposer(chain)
-    block = load_block(*how, anchored=anchored)
+    block = load_block(*how, anchored=anchored, candidates=settings.markov_candidates)
     ended(WEIGHTS)
     spec = block.spec
     told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}

@@ -30,7 +30,9 @@ from tests.support.tiny_checkpoints import DRAFTERS, MASK_ID, TinyShape, write_c
 BAR, ABOVE_V1, NEAR = 1.35, 0.03, 0.02
 """Times its bytes; share of a round above DFlash's; relative distance of hidden rows in bfloat16 from float32's."""
 CONTEXT, BLOCK, DRAFTS = 2048, 16, 7
-KINDS = ("dflash", "dflash2", "dspark")
+KINDS = ("dflash", "dflash2", "dspark", "dspark-few")
+FEW = 32
+"""Candidates of the last one."""
 PUBLISHED: Mapping[str, dict[str, int]] = {
     "dflash": {}, "dspark": {"markov_rank": 256},
     "dflash2": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16},
@@ -56,13 +58,15 @@ class Case:
         layers = sum(
             torch.Size(size).numel() for name, size in shapes.items() if name.startswith(tuple(prefixes(spec)))
         )
-        own = torch.Size(shapes["markov_head.markov_w2.weight"]).numel() * DRAFTS if self.kind == "dspark" else 0
+        biased = torch.Size(shapes["markov_head.markov_w2.weight"]) if "dspark" in self.kind else (0, 0)
+        own = DRAFTS * biased[1] * (rows * FEW if self.kind.endswith("few") else biased[0])
         kept = 2 * len(spec.layers) * spec.attention.kv_heads * spec.attention.head_dim * rows * context
         return width * (layers + self.shape.vocab * self.shape.hidden + own + kept)
 
 
 def write_case(folder: Path, kind: str, shape: TinyShape, tiny: bool) -> Path:
     """Write the configuration of a kind of drafter; return its folder."""
+    kind = kind.partition("-")[0]
     changes: dict[str, Any] = dict(DRAFTERS[kind])
     sizes: dict[str, Any] = {} if tiny else dict(PUBLISHED[kind])
     if kind == "dspark":
@@ -75,7 +79,9 @@ def write_case(folder: Path, kind: str, shape: TinyShape, tiny: bool) -> Path:
 
 def open_case(folder: Path, kind: str, shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype) -> Case:
     """Return a case with random weights."""
-    block = load_block(write_case(folder, kind, shape, tiny), dtype, where, random_weights=True)
+    candidates = FEW if kind.endswith("few") else 0
+    own = write_case(folder, kind, shape, tiny)
+    block = load_block(own, dtype, where, random_weights=True, candidates=candidates)
     draw = torch.Generator(where).manual_seed(1)
     embed_VD, head_VD = (
         torch.empty(shape.vocab, shape.hidden, dtype=dtype, device=where).normal_(std=0.02, generator=draw)

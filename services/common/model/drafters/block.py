@@ -136,10 +136,11 @@ def load_block(
     random_weights: bool = False,
     int8: bool = False,
     anchored: bool | None = None,
+    candidates: int = 0,
 ) -> DraftBlock:
     """Read the drafter's half of a drafter checkpoint; with `int8` its products are by weights of eight bits.
 
-    `anchored` is as `read_any_spec` has it.
+    `anchored` is as `read_any_spec` has it, `candidates` as `DraftHead.narrow`, 0: all that the checkpoint has.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
@@ -156,9 +157,12 @@ def load_block(
     views = _views(spec)
     tensors = LayerTensors(spec, layers, norm_D, [views.index(mask) for mask in spec.masks])
     kind, shapes = block_kind(spec), table_shapes(spec)
+    head = kind.read_head(spec, checkpoint, dtype, where)
+    if candidates:
+        head.narrow(candidates)
     parts = BlockParts(
         stack=kind.read_stack(tensors, checkpoint, dtype, where),
-        head=kind.read_head(spec, checkpoint, dtype, where),
+        head=head,
         tables={name: checkpoint.read(name, shapes[name], dtype).to(where) for name in spec.own_tables},
         revision=checkpoint.revision,
         int8=int8,

@@ -20,6 +20,10 @@ class DraftHead(Protocol):
     sharpness: float
     """Factor on the logits of rows that are coupled to the target's draw."""
 
+    def narrow(self, candidates: int) -> None:
+        """Choose each draft among so many tokens that are the best without the one before, where others count too."""
+        ...
+
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """Return tokens [B, K] of the target's vocabulary, int64; `head` is what scores rows of hidden states.
 
@@ -41,6 +45,9 @@ class ArgmaxHead:
     def __init__(self, spec: DrafterSpec, vocabulary: Vocabulary) -> None:
         self._spec = spec
         self._vocabulary = vocabulary
+
+    def narrow(self, candidates: int) -> None:
+        """The token before does not count."""
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product over flat rows, because a strided batch would read the head once for each sequence."""
@@ -75,6 +82,20 @@ def log_chances(scores_BKPC: Tensor, coupling: Coupling | None) -> Tensor:
         scores_BKPC = scores_BKPC * factor_B[:, None, None, None]
     wide = torch.float64 if scores_BKPC.dtype == torch.float64 else torch.float32
     return scores_BKPC.log_softmax(-1, dtype=wide)
+
+
+def best_of(
+    hidden_BKD: Tensor, head: Weight, count: int, spec: DrafterSpec, coupling: Coupling | None
+) -> tuple[Tensor, Tensor]:
+    """Return the best entries of each position by itself [B, K, count], in no order, and their scores."""
+    batch, drafts, width = hidden_BKD.shape
+    rows_RD = hidden_BKD.reshape(-1, width)
+    if coupling is None:
+        values_RC, ids_RC = top_of_product(rows_RD, head, count)
+        values_RC = bounded(values_RC, spec)  # the order stays
+    else:
+        values_RC, ids_RC = coupling.apply(scaled_logits(rows_RD, head, spec), drafts).topk(count, -1)
+    return ids_RC.view(batch, drafts, -1), values_RC.view(batch, drafts, -1)
 
 
 def scaled_logits(rows_RD: Tensor, head: Weight, spec: DrafterSpec) -> Tensor:

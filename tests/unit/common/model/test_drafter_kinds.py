@@ -171,6 +171,28 @@ def test_a_files_own_tables_are_used_where_they_differ(tmp_path: Path) -> None:
     assert other != without
 
 
+def test_a_bias_over_few_tokens_chooses_as_over_all_where_the_choice_is_among_them(tmp_path: Path) -> None:
+    """With and without noise; of a part of the vocabulary it stays as published."""
+    pair, count = made(tmp_path / "own", "dspark"), SHAPE.block_size
+    served = Served(pair)
+    generator = torch.Generator().manual_seed(4)
+    noise = torch.randn(3, count, SHAPE.vocab, generator=generator, dtype=torch.float64)
+    ones = torch.ones(3, dtype=torch.float64)
+    for coupling in (None, Coupling(noise, 1.4 * ones, ones)):
+        served.block = load_block(pair.drafter, torch.float64)
+        whole = served.propose(coupling=coupling)
+        served.block = load_block(pair.drafter, torch.float64, candidates=SHAPE.vocab)
+        assert served.propose(coupling=coupling) == whole
+        served.block = load_block(pair.drafter, torch.float64, candidates=1)
+        alone = served.propose(coupling=coupling)
+        assert alone != whole
+        served.block = load_block(pair.drafter, torch.float64, candidates=16)
+        shares = [[few == all_ for few, all_ in zip(*both, strict=True)]
+                  for both in zip(served.propose(coupling=coupling), whole, strict=True)]  # fmt: skip
+        alike = [[few == all_ for few, all_ in zip(*both, strict=True)] for both in zip(alone, whole, strict=True)]
+        assert sum(map(sum, shares)) > sum(map(sum, alike))
+
+
 def test_a_rank_of_zero_is_a_plain_block_whose_anchor_predicts(tmp_path: Path) -> None:
     pair = made(tmp_path, "dspark", markov_rank=0, enable_confidence_head=False, confidence_head_with_markov=False)
     served, plain = Served(pair), PLAIN["dflash"](pair.drafter, torch.float64)

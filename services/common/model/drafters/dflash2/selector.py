@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.argmax_token import top_of_product
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.walk_candidates import walk_candidates
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.heads import bounded, log_chances, scaled_logits
+from services.common.model.drafters.heads import best_of, log_chances
 from services.common.model.drafters.nodes import Candidates
 from services.common.model.drafters.spec import DrafterSpec
 
@@ -26,6 +25,9 @@ class SelectorHead:
         self._spec = spec
         self._before_VR, self._after_VR, self._hidden_RD = before_VR, after_VR, hidden_RD
         self._candidates = candidates
+
+    def narrow(self, candidates: int) -> None:
+        """The checkpoint says among how many."""
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """Of equal candidates the lowest is chosen."""
@@ -49,13 +51,6 @@ class SelectorHead:
 
     def _best(self, hidden_BKD: Tensor, head: Weight, coupling: Coupling | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return candidates and their scores [B, K, C], and the projected rows [B, K, R]."""
-        batch, count, width = hidden_BKD.shape
-        rows_RD = hidden_BKD.reshape(-1, width)
-        if coupling is None:
-            values_RC, ids_RC = top_of_product(rows_RD, head, self._candidates)
-            values_RC = bounded(values_RC, self._spec)  # the order stays
-        else:
-            scores_RV = coupling.apply(scaled_logits(rows_RD, head, self._spec), count)
-            values_RC, ids_RC = scores_RV.topk(self._candidates, -1)
-        hidden_BKR = linear(rows_RD, self._hidden_RD).view(batch, count, -1)
-        return ids_RC.view(batch, count, -1), values_RC.view(batch, count, -1), hidden_BKR
+        ids_BKC, scores_BKC = best_of(hidden_BKD, head, self._candidates, self._spec, coupling)
+        hidden_RR = linear(hidden_BKD.reshape(-1, hidden_BKD.shape[-1]), self._hidden_RD)
+        return ids_BKC, scores_BKC, hidden_RR.view(*ids_BKC.shape[:2], -1)

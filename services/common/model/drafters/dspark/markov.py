@@ -6,9 +6,10 @@ from torch import Tensor
 from services.common.kernels.argmax_token import argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight
+from services.common.kernels.walk_candidates import walk_candidates
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.dspark.confidence import Confidence
-from services.common.model.drafters.heads import log_chances, scaled_logits
+from services.common.model.drafters.heads import best_of, log_chances, scaled_logits
 from services.common.model.drafters.nodes import CANDIDATES, Candidates
 from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.drafters.vocabulary import Vocabulary
@@ -29,11 +30,20 @@ class MarkovHead:
     ) -> None:
         """`first_VR` has a row for each of the target's tokens, `second_VR` for each that the head scores."""
         self._spec, self._vocabulary, self._confidence = spec, vocabulary, confidence
-        self._first_VR, self._second_VR = first_VR, second_VR
+        self._first_VR, self._second_VR, self._few = first_VR, second_VR, 0
+
+    def narrow(self, candidates: int) -> None:
+        """The bias reads rows of so many tokens then, and not of all."""
+        self._few = min(candidates, len(self._second_VR)) if self._vocabulary.whole else 0
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product scores all rows; behind it is a product of low rank for each draft."""
         batch, count, width = hidden_BKD.shape
+        if self._few:
+            found = best_of(hidden_BKD, head, self._few, self._spec, coupling)
+            ones_BKR = self._first_VR.new_ones(batch, count, self._first_VR.shape[1])
+            scale_B = None if coupling is None else coupling.scale_B
+            return walk_candidates(*found, ones_BKR, self._first_VR, self._second_VR, anchor_B, scale_B)
         if coupling is not None:
             coupling = self._vocabulary.coupling(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
