@@ -210,7 +210,8 @@ def _nodes(settings: TargetSettings, model: Target, context: DraftContext) -> bo
         "a window of the model holds no tree": any(0 < own.window < MOST_NODES for own in model.spec.groups),
         "no kernel has windows over trees": windowed and model.device.type == "cuda",
         "the drafter ranks no tokens": not context.ranks,
-        "acceptance is synthetic": bool(settings.synthetic_acceptance),
+        "acceptance is synthetic, of chains alone": bool(settings.synthetic_acceptance)
+        and not settings.synthetic_siblings,
     }
     why = next((why for why, holds in hindrances.items() if holds), "")
     if why:
@@ -271,6 +272,7 @@ def _shapes(
         eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
+        synthetic_siblings=settings.synthetic_siblings,
         eager=settings.eager,
         trees=trees,
         coded=settings.coded,

@@ -85,6 +85,9 @@ class TargetSettings:
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     synthetic_acceptance: tuple[float, ...] = ()
     """Rates by position at which drafts are accepted, falling, with random_weights only: for measurements."""
+    synthetic_siblings: tuple[float, ...] = ()
+    """Of trees, the rates at which a second child is accepted where the first one is not, a third one, and so on; first
+    children are accepted as drafts of their depth are. With synthetic_acceptance only."""
     device: str = "cpu"
     """cpu or cuda."""
     dtype: str = "float32"
@@ -232,10 +235,7 @@ class TargetSettings:
         """Refuses values that no target can run with."""
         _require(self.model != "", "model", "a checkpoint folder is needed")
         _require(self.device in _DEVICES, "device", f"must be one of {', '.join(_DEVICES)}")
-        rates = self.synthetic_acceptance
-        falling = all(1.0 >= low >= high >= 0.0 for low, high in zip((1.0, *rates), rates, strict=False))
-        _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
-        _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
+        self._check_synthetic()
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         self._check_eight_bits()
         anchors, known = self.drafter_sample_from_anchor, ", ".join(_ANCHORS)
@@ -279,6 +279,15 @@ class TargetSettings:
             _require(getattr(self, name) >= 0, name, "must not be negative")
         for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
+
+    def _check_synthetic(self) -> None:
+        rates = self.synthetic_acceptance
+        falling = all(1.0 >= low >= high >= 0.0 for low, high in zip((1.0, *rates), rates, strict=False))
+        _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
+        _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
+        siblings = self.synthetic_siblings
+        _require(all(0.0 <= rate <= 1.0 for rate in siblings), "synthetic_siblings", "rates must be in [0, 1]")
+        _require(not siblings or bool(rates), "synthetic_siblings", "needs synthetic_acceptance")
 
     def _check_eight_bits(self) -> None:
         _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")

@@ -8,6 +8,7 @@ from services.common.kernels.accept import choose, scores
 from services.common.kernels.argmax_token import top
 from services.common.kernels.block_conv import kernel as convolving
 from services.common.kernels.choose_nodes import kernel as choosing
+from services.common.kernels.force_acceptance import kernel as force_acceptance
 from services.common.kernels.nodes import kernel as nodes
 from services.common.kernels.span_attention.tree import program as tree
 from services.common.kernels.walk_candidates import kernel as walking
@@ -51,8 +52,18 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (nodes.keep_path_kernel, {"WIDTH": 16, "CHUNK": 1024, "PDL": True}, {"cache_ptr": kind, "slots_ptr": "*i64"})
         for kind in ("*bf16", "*i8")
     ),
+    (
+        force_acceptance.force_nodes_kernel,
+        {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
+        {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
+    ),
     (top.tile_top_kernel, {"COUNT": 8, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
     (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 512, "PDL": True}, {"keys_ptr": "*i64"}),
+    (
+        force_acceptance.force_nodes_kernel,
+        {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
+        {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
+    ),
     (top.tile_top_kernel, {"COUNT": 16, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
     (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 1024, "PDL": True}, {"keys_ptr": "*i64"}),
     (top.tile_top_kernel, {"COUNT": 32, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),

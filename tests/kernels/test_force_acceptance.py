@@ -6,7 +6,9 @@ from torch import Tensor
 
 from services.common.device.noise import PURPOSE_SYNTHETIC, PURPOSE_TOKEN, uniform
 from services.common.kernels.accept import SlotState
-from services.common.kernels.force_acceptance import LIFT, force_acceptance
+from services.common.kernels.force_acceptance import LIFT, force_acceptance, force_nodes
+from services.common.kernels.nodes import Nodes
+from services.target.device.synthetic import SyntheticNodes
 
 SLOTS, POSITIONS, VOCAB = 4, 5000, 8
 RATES_K = torch.tensor([1.0, 0.7, 0.25, 0.0])
@@ -60,3 +62,41 @@ def test_seeds_and_positions_draw_apart() -> None:
     assert 0.99 < float(drawn_SP.max()) < 1.0
     apart = torch.corrcoef(torch.cat((drawn_SP[:, 1:], drawn_SP[:, :-1], drawn(0, PURPOSE_TOKEN)[None, 1:])))
     assert float((apart - torch.eye(len(apart))).abs().max()) < 0.06
+
+
+PARENTS = [0, 0, 1, 1, 2]
+"""Two children of the anchor, two of the first of them, and one of the second."""
+SIBLINGS = (0.5,)
+
+
+def grown(drafts: int) -> Nodes:
+    nodes = Nodes.allocate(SLOTS, drafts + 1)
+    nodes.parents_BK.copy_(torch.tensor(PARENTS).expand(SLOTS, -1))
+    nodes.depths_BW.copy_(torch.tensor([0, 1, 1, 2, 2, 2]).expand(SLOTS, -1))
+    return nodes
+
+
+def test_nodes_are_right_by_depth_and_by_place_among_siblings() -> None:
+    """At most one child of a node; a chain of first children has the rates of a chain."""
+    rows_B, state, drafts_BK = torch.arange(SLOTS, dtype=torch.int32), slots([*range(SLOTS)], 0), torch.arange(1, 6)
+    given = SyntheticNodes((0.6, 0.3), SIBLINGS, SLOTS, torch.device("cpu"))
+    nodes, right_BK = grown(5), torch.zeros(SLOTS, 5)
+    for position in range(POSITIONS):
+        state.length_S.fill_(position)
+        logits_BWV = torch.zeros(SLOTS, 6, VOCAB)
+        given.apply(logits_BWV, drafts_BK.expand(SLOTS, -1).contiguous(), rows_B, state, nodes)
+        raised_BK = logits_BWV[:, PARENTS, drafts_BK] == LIFT
+        assert not (raised_BK[:, 0] & raised_BK[:, 1]).any()
+        assert not (raised_BK[:, 2] & raised_BK[:, 3]).any()
+        right_BK += raised_BK
+    expected = torch.tensor([0.6, 0.4 * 0.5, 0.5, 0.5 * 0.5, 0.5])
+    assert right_BK / POSITIONS == pytest.approx(expected.expand(SLOTS, 5), abs=0.03)
+
+
+def test_a_node_that_is_absent_or_too_deep_moves_nothing_or_is_wrong() -> None:
+    state, nodes, drafts_BK = slots([1] * SLOTS, 3), grown(5), torch.tensor([[-1, 2, 3, 4, 5]] * SLOTS)
+    logits_BWV = torch.zeros(SLOTS, 6, VOCAB)
+    edges_NDR = torch.ones(1, 1, 2)
+    force_nodes(logits_BWV, drafts_BK, edges_NDR, torch.arange(SLOTS, dtype=torch.int32), state, nodes)
+    assert logits_BWV.count_nonzero() == SLOTS * 4
+    assert (logits_BWV[:, [0, 1, 1, 2], [2, 3, 4, 5]] == -LIFT).all()

@@ -94,6 +94,7 @@ class RigSettings:
     coded: bool = False
     whole: bool = False
     synthetic_acceptance: tuple[float, ...] = ()
+    synthetic_siblings: tuple[float, ...] = ()
     nodes: bool = False
     between: int = 0
     ragged: int = 0
@@ -189,6 +190,7 @@ class Rig:
             mixed=_mixed(settings),
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
+            synthetic_siblings=settings.synthetic_siblings,
             trees=(settings.width,) if settings.nodes else (),
             coded=settings.coded,
             block_size=BLOCK,

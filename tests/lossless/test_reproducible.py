@@ -98,3 +98,20 @@ def test_synthetic_acceptance_is_of_the_request_alone() -> None:
     accepted, rounds = sum(one[1] for one in together.values()), sum(one[0] for one in together.values())
     assert accepted / rounds == pytest.approx(sum(rates), abs=0.5)
     assert len({*together.values()}) > 1
+
+
+def test_synthetic_acceptance_of_trees_is_of_the_request_alone() -> None:
+    """By position: trees of other sizes go on where others are."""
+
+    def run(slots: int, specs: list[RequestSpec]) -> dict[str, tuple[int, int]]:
+        settings = replace(
+            SETTINGS, width=8, slots=slots, buckets=(slots,), nodes=True, synthetic_acceptance=(0.7, 0.5, 0.3),
+            synthetic_siblings=(0.5, 0.3),
+        )  # fmt: skip
+        with Rig(PAIR.target, PAIR.drafter, settings, watched(dflash(PAIR.drafter))) as rig:
+            return {name: (course.rounds, course.accepted) for name, course in courses(rig, specs).items()}
+
+    together = run(4, requests())
+    assert run(1, requests()[::-1]) == together
+    accepted, rounds = sum(one[1] for one in together.values()), sum(one[0] for one in together.values())
+    assert 1.0 < accepted / rounds < 3.0

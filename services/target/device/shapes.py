@@ -155,10 +155,11 @@ class RunnerSettings:
     counts the places for recurrent states, of a model that has them. `shorts` are the (bucket, width) that are captured
     for short contexts too. `mixed` is the pack that plain rows of all slots may be computed with.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
-    is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
-    of threads of torch on a CPU; 0 leaves it alone. `trees` are the numbers of nodes that rounds of trees may have,
-    beside the chains of `widths`. With `coded` keys and values are codes of eight bits. With `near` layers with a
-    window have so many blocks of their own. `ragged` are the rounds whose chains differ in their lengths.
+    is for measurements, and empty when tokens matter. `synthetic_siblings` are the chances of later children. `eager`
+    runs every step without a graph. `threads` is the number of threads of torch on a CPU; 0 leaves it alone. `trees`
+    are the numbers of nodes that rounds of trees may have, beside the chains of `widths`. With `coded` keys and values
+    are codes of eight bits. With `near` layers with a window have so many blocks of their own. `ragged` are the rounds
+    whose chains differ in their lengths.
     """
 
     slots: int
@@ -175,6 +176,7 @@ class RunnerSettings:
     max_logprobs: int = 20
     threads: int = 1
     synthetic_acceptance: tuple[float, ...] = ()
+    synthetic_siblings: tuple[float, ...] = ()
     eager: bool = False
     trees: tuple[int, ...] = ()
     coded: bool = False

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import SlotState
-from services.common.kernels.force_acceptance import force_acceptance
+from services.common.kernels.force_acceptance import force_acceptance, force_nodes
 from services.common.kernels.linear import TileBest
+from services.common.kernels.nodes import Nodes
 from services.common.kernels.row_table import RowTable
 
 
@@ -32,3 +33,38 @@ class SyntheticAcceptance:
     ) -> None:
         """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
         force_acceptance(logits_BWV, drafts_BK, self.rates_SK, rows_B, slots, best, table)
+
+
+class SyntheticNodes:
+    """The same for trees: by depth and by place among siblings, for each position anew."""
+
+    def __init__(self, rates: tuple[float, ...], siblings: tuple[float, ...], slots: int, device: torch.device) -> None:
+        """A first child is right as often as a chain's draft of its depth, where the path before it is.
+
+        `siblings` are the chances of the second child and of later ones, where those before are wrong.
+        """
+        edges = [
+            edges_of(rate / before if before else 0.0, siblings)
+            for before, rate in zip((1.0, *rates), rates, strict=False)
+        ]
+        self.edges_SDR = torch.tensor(edges, dtype=torch.float32, device=device).repeat(slots, 1, 1)
+
+    def apply(
+        self,
+        logits_BWV: Tensor,
+        drafts_BK: Tensor,
+        rows_B: Tensor,
+        slots: SlotState,
+        nodes: Nodes,
+        best: TileBest | None = None,
+    ) -> None:
+        """Raise the scores of nodes to accept, in the rows of their parents, and lower those of their siblings."""
+        force_nodes(logits_BWV, drafts_BK, self.edges_SDR, rows_B, slots, nodes, best)
+
+
+def edges_of(first: float, siblings: tuple[float, ...]) -> list[float]:
+    """Return how likely it is that a child up to each place is right."""
+    edges = [first]
+    for chance in siblings:
+        edges.append(edges[-1] + (1.0 - edges[-1]) * chance)
+    return edges

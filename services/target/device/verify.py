@@ -26,7 +26,7 @@ from services.common.pair.arena.flags import setter
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.mask_gate import MaskGate
-from services.target.device.synthetic import SyntheticAcceptance
+from services.target.device.synthetic import SyntheticAcceptance, SyntheticNodes
 
 
 class SideStream:
@@ -135,7 +135,10 @@ class VerifyStep:
         self._ring_TV, self._short = ring_TV, form.short
         rates = pool.settings.synthetic_acceptance
         lines = pool.settings.slots + 1
-        self._synthetic = SyntheticAcceptance(rates, width, lines, device) if rates and width > 1 else None
+        chains, trees = bool(rates) and width > 1 and not form.trees, bool(rates) and form.trees
+        self._synthetic = SyntheticAcceptance(rates, width, lines, device) if chains else None
+        siblings = pool.settings.synthetic_siblings
+        self._synthetic_nodes = SyntheticNodes(rates, siblings, lines, device) if trees else None
         self._beside = inputs.beside
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.table = form.table
@@ -175,6 +178,8 @@ class VerifyStep:
         self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best, self.table)
+        if self._synthetic_nodes is not None and self._nodes is not None:
+            self._synthetic_nodes.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, self._nodes, best)
         noise_BWV = self._noise()
         rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
         of_rows = best, self._nodes, self.table

@@ -29,11 +29,13 @@ SAMPLES = {
     "prefer": "latency",
     "random_weights": "true",
     "synthetic_acceptance": "0.5,0.25",
+    "synthetic_siblings": "0.5,0.25",
     "widths": "1,4",
 }
 BESIDE = {
     "drafter_memory": ("--proposer", "ngram"),
     "synthetic_acceptance": ("--target.random-weights", "true"),
+    "synthetic_siblings": ("--target.random-weights", "true", "--target.synthetic-acceptance", "0.5"),
 }
 
 

@@ -4,6 +4,7 @@ from services.common.kernels.dispatch import Operator
 from services.common.kernels.force_acceptance import reference
 from services.common.kernels.force_acceptance.reference import LIFT
 
-__all__ = ["LIFT", "force_acceptance"]
+__all__ = ["LIFT", "force_acceptance", "force_nodes"]
 
 force_acceptance = Operator(reference.force_acceptance)
+force_nodes = Operator(reference.force_nodes)

@@ -6,6 +6,7 @@ from torch import Tensor
 from services.common.device.noise import PURPOSE_SYNTHETIC, uniform
 from services.common.kernels.accept import SlotState
 from services.common.kernels.linear import TileBest
+from services.common.kernels.nodes import Nodes
 from services.common.kernels.row_table import RowTable
 
 LIFT = 1e4
@@ -38,3 +39,34 @@ def force_acceptance(
     row_BK = table.rows_of(drafts_BK.shape[1])
     known_BK = torch.arange(drafts_BK.shape[1]) < table.takes_B[:, None]
     logits_BWV.flatten(0, 1)[row_BK[known_BK], drafts_BK.clamp_min(0)[known_BK]] = lift_BK[known_BK]
+
+
+def force_nodes(
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    edges_NDR: Tensor,
+    rows_B: Tensor,
+    slots: SlotState,
+    nodes: Nodes,
+    best: TileBest | None = None,
+) -> None:
+    """Do the same of trees, by depth and by place among siblings.
+
+    A position draws one number, by the request's seed. The child of a place is raised when the number lies between the
+    edges of the place before and its own, so one child at most is. Absent drafts move nothing. Slots have lines of
+    edges [N, D, R] in turn; no child of a further place is raised.
+    """
+    slots_B, parents_BK = rows_B.long(), nodes.parents_BK
+    depths_BK = nodes.depths_BW[:, 1:] - 1
+    before_BK = (parents_BK[:, None] == parents_BK[:, :, None]).tril(-1).sum(-1)
+    seeds_BK = slots.seed_S[slots_B][:, None].expand_as(depths_BK)
+    chance_BK = uniform(seeds_BK, slots.length_S[slots_B][:, None] + 1 + depths_BK, PURPOSE_SYNTHETIC)
+    edges_NDR = torch.nn.functional.pad(edges_NDR, (1, 0))
+    depth, places = edges_NDR.shape[1], edges_NDR.shape[2] - 1
+    line_B1, at_BK = (slots_B % len(edges_NDR))[:, None], depths_BK.clamp_max(depth - 1)
+    low_BK = edges_NDR[line_B1, at_BK, before_BK.clamp_max(places - 1)]
+    high_BK = edges_NDR[line_B1, at_BK, before_BK.clamp_max(places - 1) + 1]
+    raised_BK = (low_BK <= chance_BK) & (chance_BK < high_BK) & (before_BK < places) & (depths_BK < depth)
+    line_M, draft_M = (drafts_BK >= 0).nonzero(as_tuple=True)
+    lift_M = torch.where(raised_BK[line_M, draft_M], LIFT, -LIFT).to(logits_BWV.dtype)
+    logits_BWV[line_M, parents_BK[line_M, draft_M], drafts_BK[line_M, draft_M]] = lift_M
