@@ -29,15 +29,15 @@ MASKS = (
     Mutant(
         "mended-drafts-do-not-reach-the-step",
         "services.target.device.masks",
-        "if mend and allowed != [*tokens[:walked]]:",
-        "if False:",
+        "post_SK[slot, : len(path.tokens)] = path.tokens",
+        "pass",
         "tests/lossless/test_grammars.py::test_drafts_that_break_a_grammar_are_mended_and_change_no_text",
     ),
     Mutant(
         "a-mended-draft-may-break-the-rule",
         WALKER,
-        "if self._walkable(mask_N, token)), draft)",
-        "), draft)",
+        "in known if self._fits(mind, token)), None)",
+        "in known), None)",
         f"{_WALKER}test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Where a step waits for its masks: the host makes them while the forward runs (ADR 0027)."""
+"""Where a step waits for the host: for its masks behind the forward (ADR 0027), for drafts in front of it (0058)."""
 
 import torch
 from torch import Tensor
@@ -11,12 +11,16 @@ LIMIT_S = 0.02
 
 
 class MaskGate:
-    """Static memory of the wait. `made_S` is the last round that a slot's masks were made for."""
+    """Static memory of the waits.
+
+    `made_S` is the last round that a slot's masks were made for, `mended_S` the last whose drafts were mended.
+    """
 
     def __init__(self, slots: SlotState, most_rows: int) -> None:
         device, self._pad_slot = slots.masked_S.device, len(slots.masked_S) - 1
         self._masked_S = slots.masked_S
         self.made_S = torch.zeros(len(slots.masked_S), dtype=torch.int64, device=device)
+        self.mended_S = torch.zeros_like(self.made_S)
         self._number_1 = torch.zeros(1, dtype=torch.int64, device=device)
         self._ready_B = torch.zeros(most_rows, dtype=torch.int32, device=device)
 
@@ -26,6 +30,13 @@ class MaskGate:
 
     def hold(self, rows_B: Tensor) -> Tensor:
         """Enqueues the wait; returns the rows for accept, of which those whose masks came too late are pad rows."""
+        return self._wait(rows_B, self.made_S)
+
+    def hold_drafts(self, rows_B: Tensor) -> None:
+        """Enqueues the wait for drafts to be mended; of a host that is late they are taken as they are."""
+        self._wait(rows_B, self.mended_S)
+
+    def _wait(self, rows_B: Tensor, done_S: Tensor) -> Tensor:
         ready_B = self._ready_B[: len(rows_B)]
-        wait_masks(rows_B, self._masked_S, self.made_S, self._number_1, ready_B, self._pad_slot, LIMIT_S)
+        wait_masks(rows_B, self._masked_S, done_S, self._number_1, ready_B, self._pad_slot, LIMIT_S)
         return ready_B

@@ -220,17 +220,20 @@ class Runner:
 
         A step that cannot wait for them runs only then.
         """
-        watch = partial(self._drafts.watch, plan)
-        offer = self._masks.offer(plan.bucket, width, watch, plan.nodes) if width > 1 else None
+        watch, masks = partial(self._drafts.watch, plan), self._masks
         self.steps.round.mask_gate.expect(plan.number)
-        if self._masks.beside:
+        mends = width > 1 and not plan.nodes and masks.mends(seated)
+        offer = masks.offer(plan.bucket, width, watch, plan.nodes, mends) if width > 1 else None
+        if masks.beside:
             run()
 
         def make() -> None:
             drafts = no_drafts(seated) if offer is None else offer()
             offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
-            self._masks.make(held_rows(seated), offered, width, plan.number, offer is not None and not plan.nodes)
-            if not self._masks.beside:
+            if mends:
+                offered = masks.mend(held_rows(seated), offered, plan.number)
+            masks.make(held_rows(seated), offered, width, plan.number)
+            if not masks.beside:
                 run()
 
         self._next.later(make)

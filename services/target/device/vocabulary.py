@@ -63,15 +63,6 @@ def has_bit(mask_N: Array, token: int) -> bool:
     return bool(mask_N.view(np.uint32)[token // WORD] >> np.uint32(token % WORD) & np.uint32(1))
 
 
-def only_bit(mask_N: Array) -> int | None:
-    """The token of a mask that allows one, None of others."""
-    (words,) = mask_N.nonzero()
-    if len(words) != 1:
-        return None
-    word = int(mask_N.view(np.uint32)[words[0]])
-    return None if word & (word - 1) else int(words[0]) * WORD + word.bit_length() - 1
-
-
 def without(mask_N: Array, tokens: Sequence[int]) -> None:
     """Takes tokens from a mask, unless they are all that it allows."""
     if not tokens:

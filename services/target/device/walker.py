@@ -1,6 +1,6 @@
 """One request's way through its rule: which tokens may follow its output, and each of its drafts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llguidance import LLMatcher
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from services.common.request.grammar import Grammar
 from services.target.device.echo import Echo
 from services.target.device.mind import Mind
-from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, only_bit, set_bit
+from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
 
 Array = NDArray[Any]
 
@@ -49,25 +49,21 @@ class Walker:
         """How many of the next tokens at least may be any, whatever comes."""
         return 0 if self._matcher is not None or self._vocabulary is not None else self._mind.free
 
-    def fill(self, masks_WN: Array, drafts: Sequence[int], mend: bool = False) -> list[int]:
+    def fill(self, masks_WN: Array, drafts: Sequence[int]) -> list[int]:
         """Writes the masks of rows behind 0, 1, ... drafts, as far as the rule allows these.
 
-        To `mend` is to put another draft for one that breaks the rule, and for those behind it. A mask without a bit
-        ends the request: the library gave up at it.
+        A mask without a bit ends the request: the library gave up at it.
 
         Returns:
             The drafts that it allows, at most one fewer than there are rows.
         """
         mind, text, consumed = self._mind, self._text, 0
         walked: list[int] = []
-        mended = False
-        for mask_N, offered in zip(masks_WN, [*drafts[: len(masks_WN) - 1], None], strict=False):
+        for mask_N, draft in zip(masks_WN, [*drafts[: len(masks_WN) - 1], None], strict=False):
             if not self._write(mask_N, mind, text):
                 mask_N[:] = 0
                 self._again(consumed)
                 return walked[:-1] if consumed else walked
-            mended = mended or (mend and offered is not None and not has_bit(mask_N, offered))
-            draft = self._other(mask_N, walked, offered) if mended and offered is not None else offered
             if draft is None or not self._walkable(mask_N, draft):
                 break
             if self._matcher is not None and self._spoken(mind, draft):
@@ -81,14 +77,65 @@ class Walker:
             self._matcher.rollback(consumed)
         return walked
 
-    def _other(self, mask_N: Array, walked: Sequence[int], draft: int) -> int:
-        """What may stand in a draft's place: the only token, or the best that stood behind such tokens before."""
-        if (only := only_bit(mask_N)) is not None:
-            return only
-        if self._echo is None:
-            return draft
-        path = [*self._echo.end(), *walked]
-        return next((token for token in self._echo.behind(path) if self._walkable(mask_N, token)), draft)
+    def mended(self, drafts: Sequence[int]) -> list[int]:
+        """The drafts, with others from the first on that breaks the rule: those behind it were of another text.
+
+        A draft stays where none is known to be better. No mask is made, so that a step can wait for the answer.
+        """
+        if self._keeps(drafts) or self._fails(0):
+            return [*drafts]
+        mind, consumed, broken = self._mind, 0, False
+        path: list[int] = []
+        for offered in drafts:
+            draft, fits = offered, not broken and self._fits(mind, offered)
+            if not fits:
+                broken = True
+                draft, fits = self._other(mind, path, offered)
+            path.append(draft)
+            if not fits:
+                break
+            if self._matcher is not None and self._spoken(mind, draft):
+                consumed += self._matcher.try_consume_tokens([draft])
+            mind = mind.after(draft)
+        return [*drafts] if self._fails(consumed) else [*path, *drafts[len(path) :]]
+
+    def _keeps(self, drafts: Sequence[int]) -> bool:
+        """Whether all drafts follow a grammar that rules each of them: what is usual is soon told."""
+        if self._matcher is None or self._mind.thinks or self._mind.may_think:
+            return False
+        return self._grammar.eos_ids.isdisjoint(drafts) and self._matcher.validate_tokens([*drafts]) == len(drafts)
+
+    def _other(self, mind: Mind, path: Sequence[int], draft: int) -> tuple[int, bool]:
+        """What stands in a draft's place: the one way of a rule, or what stood behind such tokens; if it fits."""
+        known: Iterable[int] = ()
+        if (forced := mind.forced) is not None:
+            known = (forced,)
+        elif self._matcher is not None and self._echo is not None and not mind.thinks:
+            known = self._matcher.compute_ff_tokens()[:1] or self._echo.behind([*self._echo.end(), *path])
+        found = next((token for token in known if self._fits(mind, token)), None)
+        return (draft, self._fits(mind, draft)) if found is None else (found, True)
+
+    def _fits(self, mind: Mind, token: int) -> bool:
+        """Whether rows behind a token count, as its mask will say; only words that are banned are left to that."""
+        if (forced := mind.forced) is not None:
+            return token == forced
+        if self._matcher is None:
+            return True
+        if token in self._grammar.eos_ids:
+            return False
+        opens = mind.may_think and mind.thought is not None and token == mind.thought.opening
+        return mind.thinks or opens or self._matcher.validate_tokens([token]) == 1
+
+    def _fails(self, consumed: int) -> bool:
+        """Takes drafts back; whether the library gave up at one, which must not change a text."""
+        if self._matcher is None:
+            return False
+        if self._matcher.is_error():
+            self._again(1)
+            return True
+        if consumed:
+            self._matcher.rollback(consumed)
+        return False
 
     def _write(self, mask_N: Array, mind: Mind, text: Sequence[int]) -> bool:
         """The mask of one row; False where the library gives up."""

@@ -58,7 +58,7 @@ def test_no_round_waits_for_masks_that_no_rule_needs(budget: int | None, monkeyp
         far = Grammar(Rule(thought=Thought(60, 61, True, budget, (61,))), None, frozenset({0}))
         specs[1] = replace(specs[1], grammar=far)
     made = list[int]()
-    monkeypatch.setattr(Masks, "make", lambda self, held, drafts, width, number, chains: made.append(number))
+    monkeypatch.setattr(Masks, "make", lambda self, held, drafts, width, number: made.append(number))
     with Rig(pair.target, pair.drafter, RigSettings(look_ahead=1)) as rig:
         assert [len(done.tokens) for done in rig.run(specs)] == [24] * 3
     assert not made
@@ -76,10 +76,10 @@ def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
         rounds = rig.rounds
     source, make, late = random.Random(5), Masks.make, list[int]()
 
-    def slow(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int, chains: bool) -> None:
+    def slow(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         rows = [row for row in zip(held, drafts, strict=True) if source.random() < 0.6]
         late.append(len(held) - len(rows))
-        make(masks, [seated for seated, _ in rows], [draft for _, draft in rows], width, number, chains)
+        make(masks, [seated for seated, _ in rows], [draft for _, draft in rows], width, number)
 
     monkeypatch.setattr(Masks, "make", slow)
     with Rig(pair.target, pair.drafter, replace(settings, look_ahead=look_ahead)) as rig:
@@ -93,16 +93,16 @@ def test_rows_that_missed_a_round_come_first(monkeypatch: pytest.MonkeyPatch) ->
     pair, source, order = made_up_pair(), random.Random(7), list[list[int]]()
     make, fill = Masks.make, Masks._fill
 
-    def noted(masks: Masks, slot: int, seat: HostSlot, offered: Path, width: int, mend: bool = False) -> None:
+    def noted(masks: Masks, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
         if order:
             order[-1].append(seat.missed)
-        fill(masks, slot, seat, offered, width, mend)
+        fill(masks, slot, seat, offered, width)
 
-    def after_misses(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int, chains: bool) -> None:
+    def after_misses(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         order.append([])
         for _, seat in held:
             seat.missed = source.randrange(4)
-        make(masks, held, drafts, width, number, chains)
+        make(masks, held, drafts, width, number)
         order.append([])
 
     monkeypatch.setattr(Masks, "_fill", noted)

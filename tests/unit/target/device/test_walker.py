@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from services.common.request.constraint import Constraint, Form, Rule, Thought
 from services.common.request.grammar import Grammar, Grammars
-from services.target.device.vocabulary import has_bit, only_bit, set_bit, without
+from services.target.device.vocabulary import has_bit, without
 from services.target.device.walker import Walker
 from tests.support.schemas import schema
 
@@ -130,6 +130,13 @@ class FailingMatcher:
     def consume_token(self, token: int) -> bool:
         return self.consume_tokens([token])
 
+    def validate_tokens(self, tokens: list[int]) -> int:
+        self._failed |= len(self._seen) + len(tokens) > self._most
+        return 0 if self._failed else len(tokens)
+
+    def compute_ff_tokens(self) -> list[int]:
+        return []
+
     def rollback(self, count: int) -> None:
         del self._seen[-count:]
 
@@ -141,6 +148,12 @@ def test_a_library_that_gives_up_behind_drafts_does_not_end_the_request() -> Non
     assert filled(walker, [2, 3])[1] == 0
     walker.commit([2])
     assert filled(walker, [3])[0] == [[]], "now it is the request's own: a row without a choice ends it"
+
+
+def test_a_library_that_gives_up_at_a_draft_that_is_mended_does_not_end_the_request() -> None:
+    walker = Walker(Grammar(Rule("x"), cast(Any, FailingMatcher(3)), frozenset({EOS})), [7])
+    assert walker.mended([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert filled(walker, [1, 2])[1] == 1, "it goes on as if nothing had been asked"
 
 
 def test_where_a_grammar_has_one_way_its_token_is_the_only_one() -> None:
@@ -166,8 +179,10 @@ def test_mended_drafts_follow_the_rule_and_change_no_mask(seed: int) -> None:
     for _ in range(12):
         drafts = [source.randrange(VOCAB) for _ in range(source.randint(0, WIDTH - 1))]
         masks_WN = np.zeros((WIDTH, VOCAB // 32), dtype=np.int32)
-        walked = walker.fill(masks_WN, drafts, mend=True)
-        assert len(walked) <= len(drafts) and EOS not in walked
+        found = walker.mended(drafts)
+        walked = walker.fill(masks_WN, found)
+        assert len(found) == len(drafts) and EOS not in walked
+        assert len(walked) >= len(filled(walker, drafts)[0]) - 1, "none that was right is lost"
         mended += walked != drafts[: len(walked)]
         assert filled(walker, walked)[1] == len(walked), "a walk leaves nothing behind"
         twin = Walker(grammar(seed), output)
@@ -190,7 +205,7 @@ def test_a_draft_that_breaks_the_rule_becomes_the_one_way_that_a_grammar_has() -
     forced = grammars().grammar(rule).matcher().compute_ff_tokens()
     wrong = [next(token for token in range(1, VOCAB) if token not in forced)] * (WIDTH - 1)
     assert walker.fill(masks_WN, wrong) == []
-    walked = walker.fill(masks_WN, wrong, mend=True)
+    walked = walker.fill(masks_WN, walker.mended(wrong))
     assert len(forced) >= 2
     assert walked[: len(forced)] == forced[: WIDTH - 1]
 
@@ -217,7 +232,7 @@ def test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before(
     rule = grammars().rule(Constraint(Form.REGEX, r"(ab|cd|ef)*", "it"))
     walker = Walker(grammars().grammar(rule), letters(output), letters(before))
     masks_WN = np.zeros((len(drafts) + 1, VOCAB // 32), dtype=np.int32)
-    walked = walker.fill(masks_WN, letters(drafts), mend=True)
+    walked = walker.fill(masks_WN, walker.mended(letters(drafts)))
     assert walked == letters(expected)
 
 
@@ -225,18 +240,6 @@ def letters(text: str) -> list[int]:
     """Tokens of one character each."""
     vocabulary = Tokenizer.from_file(str(TOKENIZER)).get_vocab()
     return [vocabulary[letter] for letter in text]
-
-
-@pytest.mark.parametrize("token", [0, 1, 31, 32, 63, VOCAB - 1])
-def test_a_mask_of_one_token_tells_it(token: int) -> None:
-    mask_N = np.zeros(VOCAB // 32, dtype=np.int32)
-    assert only_bit(mask_N) is None
-    set_bit(mask_N, token)
-    assert only_bit(mask_N) == token
-    for other in (5, 40):
-        twice_N = mask_N.copy()
-        set_bit(twice_N, other)
-        assert only_bit(twice_N) is None
 
 
 def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_left() -> None:

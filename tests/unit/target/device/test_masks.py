@@ -1,0 +1,87 @@
+"""What a GPU's target does for masks, on a machine without one: drafts are mended by a copy, masks made by threads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from services.target.device.masks import Masks, Path
+from services.target.device.state import Rows
+from tests.lossless.gate import EOS
+from tests.lossless.pairs import made_up_pair
+from tests.lossless.rig import Rig, RigSettings
+from tests.lossless.test_grammars import FEW, Wrong, ruled
+
+STREAM = SimpleNamespace(synchronize=lambda: None)
+
+
+def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
+    """The same masks where copies bring all that steps read; memory of the host is apart from the device's."""
+    twin = copy.copy(masks)
+    pool, slots = masks._pool, masks._slots
+    twin._stream, twin._threads = cast(Any, STREAM), threads
+    twin._slots = cast(Any, SimpleNamespace(mask_SWN=slots.mask_SWN.clone(), walked_SK=slots.walked_SK.clone()))
+    twin._made_S = masks._made_S.clone()
+    twin._inputs = cast(Any, SimpleNamespace(mask_gate=SimpleNamespace(mended_S=masks._made_S.clone())))
+    twin._pool = replace(pool, mailbox_SK=pool.mailbox_SK.clone())
+    for name in ("_mask_SWN", "_walked_SK", "_numbers_S", "_mended_S", "_mailbox_SK"):
+        setattr(twin, name, torch.full_like(getattr(twin, name), 7))
+    return twin
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, specs = made_up_pair(), [spec for spec in ruled(0.0, 2 * FEW) if spec.grammar is not None]
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    mend, make, mended, several = Masks.mend, Masks.make, list[int](), 0
+    twins = dict[int, Masks]()
+
+    def both_mend(masks: Masks, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
+        twin = twins[number] = beside(masks, threads)
+        twice = mend(twin, held, drafts, number)
+        found = mend(masks, held, drafts, number)
+        slots = [slot for slot, _ in held]
+        assert twice == found
+        for slot, path in zip(slots, found, strict=True):
+            assert twin._pool.mailbox_SK[slot, : len(path.tokens)].tolist() == [*path.tokens]
+        assert twin._inputs.mask_gate.mended_S.eq(number).all(), "the step that waits goes on"
+        mended.append(sum(path is not offered for path, offered in zip(found, drafts, strict=True)))
+        return found
+
+    def both_make(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
+        nonlocal several
+        twin = twins.pop(number, None) or beside(masks, threads)
+        make(twin, held, drafts, width, number)
+        make(masks, held, drafts, width, number)
+        several += len(held) > 1
+        for (slot, _), path in zip(held, drafts, strict=True):
+            rows = [0, *path.rows]
+            known = masks._walked_SK[slot].ge(0).sum() + 1
+            assert twin._slots.walked_SK[slot].equal(masks._slots.walked_SK[slot])
+            of_twin, of_ours = (one._slots.mask_SWN[slot, rows[:known]] for one in (twin, masks))
+            assert of_twin.equal(of_ours)
+            assert int(twin._made_S[slot]) == number
+
+    monkeypatch.setattr(Masks, "mend", both_mend)
+    monkeypatch.setattr(Masks, "make", both_make)
+    settings = RigSettings(dtype=torch.float64, eos_ids=EOS, width=width)
+    with ThreadPoolExecutor(3) as threads, Rig(pair.target, pair.drafter, settings, Wrong) as rig:
+        rig.run(specs)
+    assert sum(mended) > 20
+    assert several > 10
+
+
+@pytest.mark.parametrize(("ruled_rows", "on_gpu", "mends"), [(2, True, True), (1, True, False), (1, False, True)])
+def test_no_row_waits_for_drafts_of_others(ruled_rows: int, on_gpu: bool, mends: bool) -> None:
+    """On a GPU the step waits in front of its forward; on a CPU it runs behind the host's work anyway."""
+    seated = [(slot, SimpleNamespace(masked=slot < ruled_rows)) for slot in range(2)]
+    masks = cast(Any, SimpleNamespace(beside=on_gpu))
+    assert Masks.mends(masks, cast(Any, seated)) is mends
