@@ -19,6 +19,7 @@ from services.gateway.parsing.xml_tags import (
     END_FUNCTION,
     END_PARAMETER,
     FUNCTION,
+    MOST_TAG,
     PARAMETER,
     Tag,
     may_be_tag,
@@ -48,6 +49,7 @@ class XmlCall:
         self._given: set[str] = set()
         self._value: _Value | None = None
         self._depth = 0
+        self._tag_open = False  # a tag has begun that nothing but its end, or another one, tells to be none
         self._end: _End | None = None
         self._object: ObjectArguments | None = None
 
@@ -65,13 +67,16 @@ class XmlCall:
         if self._object is not None:
             self._in_object(self._object, text, parts)
             return
-        value = self._value
-        if value is not None and not self._kept and self._end is None and "<" not in text and value.plain(text):
-            parts.append(CallPiece(quoted(text)))
+        if self._tag_open and "<" not in text and ">" not in text and len(self._kept) < MOST_TAG:
+            self._kept += text
             return
-        self._kept += text
+        text = self._kept + text
+        if self._value is not None and self._end is None:
+            text = self._value.passed(text, parts)
+        self._kept = text
         while not self.done and self._step(parts):
             pass
+        self._tag_open = "<" in self._kept and self._kept.rfind(">") < self._kept.rfind("<")
 
     def finish(self, ending: Ending, parts: list[Part]) -> None:
         """The best end that was seen counts; where the model did not end the text it must be beyond doubt.
@@ -294,9 +299,21 @@ class _Value:
         self._texts: list[str] = []
         self._size = 0
 
-    def plain(self, text: str) -> bool:
-        """Whether a text without tags goes on as it is."""
-        return self._begun and text[-1] not in "\r\n"
+    def passed(self, text: str, parts: list[Part]) -> str:
+        """Passes on what is text of a value that has begun, whatever follows; returns the rest.
+
+        A line end before a tag may belong to the tag.
+        """
+        if not self._begun or not text:
+            return text
+        start = next_tag(text) if "<" in text else -1
+        if start < 0 and text[-1] not in "\r\n":
+            parts.append(CallPiece(quoted(text)))
+            return ""
+        certain = len((text if start < 0 else text[:start]).rstrip("\r\n"))
+        if certain:
+            parts.append(CallPiece(quoted(text[:certain])))
+        return text[certain:]
 
     def add(self, text: str, parts: list[Part]) -> None:
         """More text."""

@@ -18,11 +18,24 @@ _OPENING = re.compile(
     r"(?:\s[^<>]{0,256})?)>"
 )
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
-_FIRST = re.compile(r"<(?:[fpt]|\s{0,8}(?:\Z|/\s{0,8}(?:[fpt]|\Z)))")
 _BLOCK = "<tool_call>"
 _BEGINNINGS = ("<function=", "<functionname=", "<parameter=", "<parametername=")
 _ENDINGS = ("</function", "</parameter", "</tool_call")
 _BLANKS = re.compile(r"\s")
+
+
+def _as_far_as_it_came(word: str, behind: str) -> str:
+    """Matches a word with what stands behind it; a text may end anywhere in them."""
+    pattern = rf"(?:{behind}|\Z)"
+    for letter in reversed(word):
+        pattern = rf"(?:{letter}{pattern}|\Z)"
+    return pattern
+
+
+_OPENINGS = [_as_far_as_it_came(word, r"[\s=]") for word in (FUNCTION, PARAMETER)]
+_OPENINGS.append(_as_far_as_it_came(BLOCK, ">"))
+_CLOSINGS = [_as_far_as_it_came(word, r"[\s=>]") for word in (FUNCTION, PARAMETER, BLOCK)]
+_FIRST = re.compile(rf"<(?:{'|'.join(_OPENINGS)}|\s{{0,8}}(?:\Z|/\s{{0,8}}(?:{'|'.join(_CLOSINGS)})))")
 
 
 class Tag(NamedTuple):

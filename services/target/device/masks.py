@@ -4,15 +4,15 @@ The host does it while the step's forward runs: it needs the drafts, and what th
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from itertools import starmap
 from time import perf_counter, sleep
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from llguidance import LLExecutor
+from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.kernels.mailbox import read_mailbox
@@ -21,6 +21,7 @@ from services.target.device.context import Pool
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import without
+from services.target.device.walker import Walker
 
 Watch = Callable[[torch.cuda.Event | None], None]
 _NEAR_S = 0.002
@@ -34,6 +35,10 @@ class Path(NamedTuple):
 
     rows: Sequence[int] = ()
     tokens: Sequence[int] = ()
+
+
+Array = NDArray[Any]
+Row = tuple[int, HostSlot, Path]
 
 
 class Masks:
@@ -55,7 +60,8 @@ class Masks:
                 for like in (slots.mask_SWN, slots.walked_SK, self._made_S, self._made_S, pool.mailbox_SK)
             )
         # A step on a CPU needs its cores itself, and waits for masks anyway.
-        self._threads = None if self._stream is None else ThreadPoolExecutor(_threads(), "masks")
+        self._executor = None if self._stream is None else LLExecutor(_threads())
+        self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
         most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
 
@@ -116,27 +122,80 @@ class Masks:
         """Fills the masks of `width` rows of some slots, each with its drafts, in the order of the present stream."""
         if self._stream is not None:
             self._stream.synchronize()  # a slot's copies for the request that had it before
-        for (slot, seat), offered in zip(held, drafts, strict=True):
-            self._fill(slot, seat, offered, width)
-            self._copy(slot)
+        self._fill([(*seated, offered) for seated, offered in zip(held, drafts, strict=True)], width)
+        self._copy([slot for slot, _ in held])
 
     def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
-        rows = sorted(zip(held, drafts, strict=True), key=lambda row: -row[0][1].missed)
-        made = self._filled([(*seated, offered, width) for seated, offered in rows])
+        rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
+        rows.sort(key=lambda row: -row[1].missed)
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            for (slot, _), _ in rows:
-                next(made)
-                self._copy(slot)
-                self._numbers_S[slot] = number
-                if self._stream is not None:
-                    self._made_S[slot].copy_(self._numbers_S[slot], non_blocking=True)
+            # Those that a library of several threads fills have their masks at one time, others one behind the other.
+            for some in [rows] if self._at_once(rows) else [[row] for row in rows]:
+                self._fill(some, width)
+                self._tell([slot for slot, *_ in some], number)
 
-    def _filled(self, rows: Sequence[tuple[int, HostSlot, Path, int]]) -> Iterator[None]:
-        """Fills the masks of rows, of several at a time where there are threads for them."""
-        if self._threads is None or len(rows) == 1:
-            return starmap(self._fill, rows)
-        return self._threads.map(self._fill, *zip(*rows, strict=True))
+    def _at_once(self, rows: Sequence[Row]) -> bool:
+        return self._executor is not None and len(rows) > 1
+
+    def _tell(self, slots: Sequence[int], number: int) -> None:
+        """Copies masks, and behind them the words that say so."""
+        self._copy(slots)
+        for slot in slots:
+            self._numbers_S[slot] = number
+        if self._stream is not None:
+            first, end = min(slots), max(slots) + 1
+            self._made_S[first:end].copy_(self._numbers_S[first:end], non_blocking=True)
+
+    def _copy(self, slots: Sequence[int]) -> None:
+        """One copy is as long as many; what it brings to slots in between stands there already."""
+        if self._stream is not None:
+            first, end = min(slots), max(slots) + 1
+            self._slots.mask_SWN[first:end].copy_(self._mask_SWN[first:end], non_blocking=True)
+            self._slots.walked_SK[first:end].copy_(self._walked_SK[first:end], non_blocking=True)
+
+    def _fill(self, rows: Sequence[Row], width: int) -> None:
+        """Fills masks of rows; those of several at a time, where a grammar alone rules them."""
+        walkers = [_walker(seat) for _, seat, _ in rows]
+        tokens = [offered.tokens[: seat.most_drafts] for _, seat, offered in rows]
+        rooms = [self._room_BWN[index] for index in range(len(rows))]
+        allowed: list[list[int] | None] = [None] * len(rows)
+        if self._at_once(rows):
+            allowed = self._filled(walkers, tokens)
+        for row, walker, room_WN, drafts, known in zip(rows, walkers, rooms, tokens, allowed, strict=True):
+            path_MN = room_WN[: len(drafts) + 1]
+            self._place(row, path_MN, walker.fill(path_MN, drafts) if known is None else known, width)
+
+    def _filled(self, walkers: Sequence[Walker], drafts: Sequence[Sequence[int]]) -> list[list[int] | None]:
+        """Fills rooms of the rows by threads; returns the drafts that rules allow, None where it cannot be done so."""
+        assert self._executor is not None, "threads fill them"
+        room_BWN, most = self._room_BWN, self._room_BWN.shape[1]
+        whole = [walker.whole(tokens) for walker, tokens in zip(walkers, drafts, strict=True)]
+        asked = [(*each, index * most) for index, each in enumerate(whole) if each is not None]
+        where = room_BWN.ctypes.data, room_BWN[0, 0].nbytes, len(room_BWN) * most
+        for _, allowed, row in asked:
+            room_BWN[row // most, len(allowed)] = 0
+        if behind := [(matcher, row, allowed) for matcher, allowed, row in asked if allowed]:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(behind, *where)
+        if first := [(matcher, row) for matcher, allowed, row in asked if not allowed]:
+            self._executor.unsafe_compute_mask_ptr(first, *where)
+        return [
+            each[1] if each is not None and walker.filled(room_BWN[index], each[1]) else None
+            for index, (walker, each) in enumerate(zip(walkers, whole, strict=True))
+        ]
+
+    def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int) -> None:
+        """Puts the masks of a path where its rows have theirs."""
+        slot, seat, offered = row
+        masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
+        rows, walked = [0, *offered.rows[: seat.most_drafts]], len(allowed)
+        walked_K[:] = -1
+        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
+        stopping = seat.spec.stopping
+        early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
+        for depth in range(min(early, walked + 1)):
+            without(path_MN[depth], stop_ids(seat.spec, self._pool.settings))
+        masks_WN[rows[: walked + 1]] = path_MN[: walked + 1]
 
     def mend(self, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
         """Mends drafts of chains that break a rule, in the mailbox, before their step reads it (ADR 0058).
@@ -166,35 +225,13 @@ class Masks:
 
     def _mended(self, seat: HostSlot, offered: Path) -> Path:
         """The same path where nothing breaks its rule."""
-        assert seat.walker is not None, "rows that masks rule have a rule"
         tokens = [*offered.tokens[: seat.most_drafts]]
-        mended = seat.walker.mended(tokens)
+        mended = _walker(seat).mended(tokens)
         return offered if mended == tokens else Path(offered.rows, [*mended, *offered.tokens[len(mended) :]])
-
-    def _copy(self, slot: int) -> None:
-        if self._stream is not None:
-            self._slots.mask_SWN[slot].copy_(self._mask_SWN[slot], non_blocking=True)
-            self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
-
-    def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
-        assert seat.walker is not None, f"slot {slot} has no rule"
-        masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
-        tokens = offered.tokens[: seat.most_drafts]
-        rows = [0, *offered.rows[: seat.most_drafts]]
-        path_MN = np.empty((len(rows), masks_WN.shape[1]), masks_WN.dtype)
-        allowed = seat.walker.fill(path_MN, tokens)
-        walked = len(allowed)
-        walked_K[:] = -1
-        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
-        stopping = seat.spec.stopping
-        early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
-        for depth in range(min(early, walked + 1)):
-            without(path_MN[depth], stop_ids(seat.spec, self._pool.settings))
-        masks_WN[rows[: walked + 1]] = path_MN[: walked + 1]
 
 
 def _threads() -> int:
-    """The library lets go of Python's lock while it makes a mask."""
+    """Of the library's own: threads of Python that wait for one another between masks are slower than one."""
     return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2))
 
 
@@ -203,6 +240,11 @@ def _await(mark: torch.cuda.Event) -> None:
     end = perf_counter() + _NEAR_S
     while not mark.query() and perf_counter() < end:
         sleep(0)  # other threads may run
+
+
+def _walker(seat: HostSlot) -> Walker:
+    assert seat.walker is not None, "rows that masks rule have a rule"
+    return seat.walker
 
 
 def held_rows(rows: Rows) -> Rows:

@@ -57,6 +57,9 @@ class Walker:
         Returns:
             The drafts that it allows, at most one fewer than there are rows.
         """
+        whole = self.whole(drafts[: len(masks_WN) - 1])
+        if whole is not None and self.fills_at_once(masks_WN, whole[1]):
+            return whole[1]
         mind, text, consumed = self._mind, self._text, 0
         walked: list[int] = []
         for mask_N, draft in zip(masks_WN, [*drafts[: len(masks_WN) - 1], None], strict=False):
@@ -76,6 +79,28 @@ class Walker:
         if consumed and self._matcher is not None:
             self._matcher.rollback(consumed)
         return walked
+
+    def whole(self, drafts: Sequence[int]) -> tuple[LLMatcher, list[int]] | None:
+        """The matcher and the drafts that it allows, where it alone tells the masks of all rows behind them."""
+        matcher, mind = self._matcher, self._mind
+        if matcher is None or self._vocabulary is not None or mind.thinks or mind.may_think:
+            return None
+        ended = next((place for place, token in enumerate(drafts) if token in self._grammar.eos_ids), len(drafts))
+        allowed = [*drafts[:ended]]
+        del allowed[matcher.validate_tokens(allowed) :]
+        return None if self._fails(0) else (matcher, allowed)
+
+    def fills_at_once(self, masks_WN: Array, allowed: Sequence[int]) -> bool:
+        """Writes all masks that `whole` speaks of by one call; False where rows must be taken one by one."""
+        assert self._matcher is not None, "without a matcher nothing is whole"
+        masks_WN[len(allowed)] = 0
+        compute = self._matcher.unsafe_compute_mask_ptr_with_draft_token  # type: ignore[attr-defined]  # of its stub
+        compute(masks_WN.ctypes.data, masks_WN[0].nbytes, [*allowed])
+        return self.filled(masks_WN, allowed)
+
+    def filled(self, masks_WN: Array, allowed: Sequence[int]) -> bool:
+        """Whether the library has written the masks of all rows; it stops at some ends of a grammar."""
+        return not self._fails(0) and bool(masks_WN[len(allowed)].any())
 
     def mended(self, drafts: Sequence[int]) -> list[int]:
         """The drafts, with others from the first on that breaks the rule: those behind it were of another text.

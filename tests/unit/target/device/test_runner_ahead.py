@@ -11,8 +11,8 @@ from services.common.request.constraint import Rule, Thought
 from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
-from services.target.device.masks import Masks, Path
-from services.target.device.state import HostSlot, Rows
+from services.target.device.masks import Masks, Path, Row
+from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial
@@ -93,10 +93,10 @@ def test_rows_that_missed_a_round_come_first(monkeypatch: pytest.MonkeyPatch) ->
     pair, source, order = made_up_pair(), random.Random(7), list[list[int]]()
     make, fill = Masks.make, Masks._fill
 
-    def noted(masks: Masks, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
+    def noted(masks: Masks, rows: Sequence[Row], width: int) -> None:
         if order:
-            order[-1].append(seat.missed)
-        fill(masks, slot, seat, offered, width)
+            order[-1] += [seat.missed for _, seat, _ in rows]
+        fill(masks, rows, width)
 
     def after_misses(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         order.append([])

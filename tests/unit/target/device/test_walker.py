@@ -116,6 +116,10 @@ class FailingMatcher:
         ctypes.memset(place, 0xFF, size)
         self._failed |= len(self._seen) >= self._most
 
+    def unsafe_compute_mask_ptr_with_draft_token(self, place: int, size: int, tokens: list[int]) -> None:
+        self._failed |= len(self._seen) + len(tokens) >= self._most
+        ctypes.memset(place, 0xFF, 0 if self._failed else size * (len(tokens) + 1))
+
     def is_error(self) -> bool:
         return self._failed
 
