@@ -15,7 +15,7 @@ from services.common.request.sampling import FinishReason, SamplingParams, StopP
 from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import Pair, made_up_pair
-from tests.lossless.proposers import adversarial, perfect
+from tests.lossless.proposers import Breaking, adversarial, perfect
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import dflash, ngram
 from tests.lossless.trees import broken, scattered
@@ -251,4 +251,6 @@ def _proposer(name: str, pair: Pair, truth: Truth, seed: int) -> ProposerFactory
         return knowing[name](truth, seed)
     if name == "perfect":
         return perfect(truth)
+    if name == "breaking":
+        return Breaking
     return ngram() if name == "ngram" else dflash(pair.drafter)

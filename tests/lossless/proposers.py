@@ -9,6 +9,8 @@ from services.common.pair import attach
 from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
+WRONG = 1
+
 
 class Mailbox:
     """Writes drafts and their tag for one slot."""
@@ -25,6 +27,19 @@ class Mailbox:
         tag = (round_number + shift[0], int(self._epoch_S[slot]) + shift[1], GENERATION + shift[2])
         self._tokens_SK[slot, : len(drafts)] = torch.tensor(drafts, dtype=torch.int32)
         self._tag_S3[slot] = torch.tensor(tag)
+
+
+class Breaking:
+    """Drafts a token that is no text, so that no grammar allows it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._mailbox = Mailbox(rig)
+
+    def draft(self, plan: Plan) -> bool:
+        """The same token for every row of every round."""
+        for slot in plan.rows:
+            self._mailbox.write(slot, plan.number, [WRONG] * (plan.width - 1))
+        return True
 
 
 class Perfect:

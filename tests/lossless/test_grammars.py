@@ -14,17 +14,15 @@ from tokenizers import Tokenizer
 from services.common.request.constraint import Constraint, Form
 from services.common.request.grammar import Grammars
 from services.common.request.sampling import FinishReason
-from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
-from tests.lossless.gate import EOS, Case, hybrid_arms, make_specs, run_case, run_gate
+from tests.lossless.gate import EOS, STRAINS, Case, hybrid_arms, make_specs, run_case, run_gate
 from tests.lossless.pairs import Pair, made_up_pair
-from tests.lossless.proposers import Mailbox, adversarial
+from tests.lossless.proposers import WRONG, Breaking, adversarial
 from tests.lossless.rig import Rig, RigSettings
 from tests.support.schemas import schema
 
 SEED, VOCAB, TOKENS = 20262, 320, 96
 FEW, MANY = 5, 1000
-WRONG = 1
 FORMATS = ("date", "uuid", "ipv4")
 """Those that jsonschema judges as the standards do: RFC 3339's z of a time may be small."""
 SHAPES = (("perfect", 4, ""), ("adversarial", 8, ""), ("ngram", 8, ""), ("perfect", 8, "moved"), ("perfect", 4, "hit"))
@@ -109,26 +107,24 @@ def test_rounds_that_are_launched_ahead_wait_for_those_that_grammars_rule() -> N
         assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]
 
 
-class Wrong:
-    """Drafts a token that is no text, so that no grammar allows it."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._mailbox = Mailbox(rig)
-
-    def draft(self, plan: Plan) -> bool:
-        """The same token for every row of every round."""
-        for slot in plan.rows:
-            self._mailbox.write(slot, plan.number, [WRONG] * (plan.width - 1))
-        return True
-
-
 def test_drafts_that_break_a_grammar_are_mended_and_change_no_text() -> None:
     pair, specs = made_up_pair(), [spec for spec in ruled(0.0, 2 * FEW) if spec.grammar is not None]
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS)
     with Rig(pair.target, pair.drafter, settings) as rig:
         wanted = rig.run(specs)
-    with Rig(pair.target, pair.drafter, replace(settings, width=8), Wrong) as rig:
+    with Rig(pair.target, pair.drafter, replace(settings, width=8), Breaking) as rig:
         found = rig.run(specs)
     assert [(one.tokens, one.end) for one in found] == [(one.tokens, one.end) for one in wanted]
     assert not any(WRONG in one.tokens for one in wanted)
     assert sum(one.accepted for one in found) > sum(len(one.tokens) for one in found) // 20
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_mended_drafts_change_no_text_whatever_befalls_a_request(temperature: float, full: bool) -> None:
+    """Every draft breaks its grammar, and is mended by what a walk knows, also where that has begun elsewhere."""
+    specs = ruled(temperature, MANY if full else FEW)
+    cases = [Case("float64", temperature, 8, "breaking", 4, strain) for strain in ("", *STRAINS)]
+    tally = run_gate(made_up_pair(), cases if full else cases[1:3], lambda _: specs, SEED)
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > tally.tokens // 20

@@ -8,7 +8,6 @@ _WALKER = "tests/unit/target/device/test_walker.py::"
 MIND = "services.target.device.mind"
 _FORCED = "tests/unit/target/device/test_forced.py::"
 _AHEAD = "tests/unit/target/device/test_runner_ahead.py::"
-WALKED = f"{_WALKER}test_rows_equal_those_of_an_output_that_was_committed"
 
 MASKS = (
     Mutant(
@@ -18,7 +17,20 @@ MASKS = (
         "pass",
         "tests/kernels/test_accept.py::test_a_draft_that_the_masks_were_not_made_for_is_not_accepted",
     ),
-    Mutant("walked-drafts-stay-in-the-matcher", WALKER, "self._matcher.rollback(consumed)", "pass", WALKED),
+    Mutant(
+        "walked-drafts-stay-in-the-matcher",
+        WALKER,
+        "self._matcher.rollback(consumed)",
+        "pass",
+        f"{_WALKER}test_a_thought_that_the_prompt_has_begun_is_free_until_it_closes",
+    ),
+    Mutant(
+        "mended-drafts-stay-in-the-matcher",
+        WALKER,
+        "            matcher.rollback(consumed)",
+        "            pass",
+        f"{_WALKER}test_mended_drafts_follow_the_rule_and_change_no_mask",
+    ),
     Mutant(
         "a-library-that-gives-up-at-a-draft-ends-the-request",
         WALKER,
@@ -85,7 +97,7 @@ MASKS = (
     Mutant(
         "rows-that-missed-a-round-come-as-they-come",
         "services.target.device.masks",
-        "key=lambda row: -row[0][1].missed",
+        "key=lambda row: -row[1].missed",
         "key=lambda row: 0",
         f"{_AHEAD}test_rows_that_missed_a_round_come_first",
     ),

@@ -19,19 +19,16 @@ from services.gateway.parsing.xml_tags import (
     END_FUNCTION,
     END_PARAMETER,
     FUNCTION,
-    MOST_TAG,
+    MOST_BLANK,
     PARAMETER,
     Tag,
+    first_tag,
     may_be_tag,
-    next_tag,
+    may_come,
     tag_at,
 )
 
-MOST_BLANK = 256
-"""Characters of blanks between two tags."""
-
 _BLANK = re.compile(r"\s*")
-_LINE_END = re.compile(r"(?:\r?\n|\r)?\Z")
 
 
 class XmlCall:
@@ -49,8 +46,8 @@ class XmlCall:
         self._given: set[str] = set()
         self._value: _Value | None = None
         self._depth = 0
-        self._tag_open = False  # a tag has begun that nothing but its end, or another one, tells to be none
         self._end: _End | None = None
+        self._awaited = 0  # where a closing tag ends that the tag behind it tells of
         self._object: ObjectArguments | None = None
 
     @property
@@ -67,16 +64,17 @@ class XmlCall:
         if self._object is not None:
             self._in_object(self._object, text, parts)
             return
-        if self._tag_open and "<" not in text and ">" not in text and len(self._kept) < MOST_TAG:
-            self._kept += text
-            return
-        text = self._kept + text
+        self._kept += text
+        if self._awaited:
+            if may_come(self._kept, self._awaited):
+                return
+            self._awaited = 0
         if self._value is not None and self._end is None:
-            text = self._value.passed(text, parts)
-        self._kept = text
+            self._kept, waits = self._value.passed(self._kept, parts)
+            if waits:
+                return
         while not self.done and self._step(parts):
             pass
-        self._tag_open = "<" in self._kept and self._kept.rfind(">") < self._kept.rfind("<")
 
     def finish(self, ending: Ending, parts: list[Part]) -> None:
         """The best end that was seen counts; where the model did not end the text it must be beyond doubt.
@@ -151,13 +149,11 @@ class XmlCall:
             self.done, self.rest = True, inner.rest[end:]
 
     def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
-        start = next_tag(self._kept)
+        start, _ = first_tag(self._kept)
         if start != 0:
-            text = self._kept if start < 0 else self._kept[:start]
-            # A line end before a tag may belong to the tag.
-            certain = len(text) - len(_LINE_END.search(text)[0])  # type: ignore[index]
+            certain = _before_line_end(self._kept, start if start >= 0 else len(self._kept))
             if certain:
-                self._text(value, text[:certain], parts)
+                self._text(value, self._kept[:certain], parts)
                 self._kept = self._kept[certain:]
                 return True
             if start < 0:
@@ -206,6 +202,7 @@ class XmlCall:
         following = self._kept[at:]
         found = tag_at(following)
         if at < end + MOST_BLANK and found is None and may_be_tag(following):
+            self._awaited = end
             return False
         closes = tag.kind == END_PARAMETER
         if closes and found is not None and found.kind == PARAMETER and self._may_follow(found.name):
@@ -299,21 +296,16 @@ class _Value:
         self._texts: list[str] = []
         self._size = 0
 
-    def passed(self, text: str, parts: list[Part]) -> str:
-        """Passes on what is text of a value that has begun, whatever follows; returns the rest.
-
-        A line end before a tag may belong to the tag.
-        """
+    def passed(self, text: str, parts: list[Part]) -> tuple[str, bool]:
+        """Passes on what is text of a value that has begun, whatever follows; returns the rest, and if it must wait."""
         if not self._begun or not text:
-            return text
-        start = next_tag(text) if "<" in text else -1
-        if start < 0 and text[-1] not in "\r\n":
-            parts.append(CallPiece(quoted(text)))
-            return ""
-        certain = len((text if start < 0 else text[:start]).rstrip("\r\n"))
+            return text, False
+        start, waits = first_tag(text) if "<" in text else (-1, True)
+        certain = _before_line_end(text, start if start >= 0 else len(text))
         if certain:
             parts.append(CallPiece(quoted(text[:certain])))
-        return text[certain:]
+            text = text[certain:]
+        return text, waits
 
     def add(self, text: str, parts: list[Part]) -> None:
         """More text."""
@@ -336,6 +328,13 @@ class _Value:
     def _whole(self) -> str:
         text = "".join(self._texts)
         return text[2:] if text.startswith("\r\n") else text.removeprefix("\n")
+
+
+def _before_line_end(text: str, end: int) -> int:
+    """Where the line end begins that a text has before `end`: one before a tag may belong to the tag."""
+    if end and text[end - 1] in "\r\n":
+        return end - (2 if text.endswith("\r\n", 0, end) else 1)
+    return end
 
 
 def _kind(text: str) -> str:

@@ -13,15 +13,18 @@ END_FUNCTION, END_PARAMETER, END_BLOCK = "/function", "/parameter", "/tool_call"
 MOST_TAG = 300
 """Characters of a tag that is not whole yet."""
 
+MOST_BLANK = 256
+"""Characters of blanks between two tags."""
+
 _OPENING = re.compile(
     r"<(function|parameter)\s*(?:=([^<>\n]{1,256})|(?<=\s)name\s*=\s*(\"[^\"<>\n]{1,256}\"|'[^'<>\n]{1,256}'|[^\s\"'<>]{1,256})"
     r"(?:\s[^<>]{0,256})?)>"
 )
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
 _BLOCK = "<tool_call>"
-_BEGINNINGS = ("<function=", "<functionname=", "<parameter=", "<parametername=")
-_ENDINGS = ("</function", "</parameter", "</tool_call")
-_BLANKS = re.compile(r"\s")
+_OPENS = ("<f", "<p")
+_HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
+_PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
 
 
 def _as_far_as_it_came(word: str, behind: str) -> str:
@@ -35,7 +38,9 @@ def _as_far_as_it_came(word: str, behind: str) -> str:
 _OPENINGS = [_as_far_as_it_came(word, r"[\s=]") for word in (FUNCTION, PARAMETER)]
 _OPENINGS.append(_as_far_as_it_came(BLOCK, ">"))
 _CLOSINGS = [_as_far_as_it_came(word, r"[\s=>]") for word in (FUNCTION, PARAMETER, BLOCK)]
-_FIRST = re.compile(rf"<(?:{'|'.join(_OPENINGS)}|\s{{0,8}}(?:\Z|/\s{{0,8}}(?:{'|'.join(_CLOSINGS)})))")
+_ANY = rf"<(?:{'|'.join(_OPENINGS)}|\s{{0,8}}(?:\Z|/\s{{0,8}}(?:{'|'.join(_CLOSINGS)})))"
+_FIRST = re.compile(_ANY)
+_COMING = re.compile(rf"\s{{0,{MOST_BLANK - 1}}}(?:\Z|{_ANY})")
 
 
 class Tag(NamedTuple):
@@ -48,24 +53,33 @@ class Tag(NamedTuple):
 
 def tag_at(text: str, at: int = 0) -> Tag | None:
     """The whole tag that begins there."""
-    found = _OPENING.match(text, at) or _CLOSING.match(text, at)
+    if text.startswith(_BLOCK, at):
+        return Tag(BLOCK, "", at + len(_BLOCK))
+    found = (_OPENING if text.startswith(_OPENS, at) else _CLOSING).match(text, at)
     if found is None or found.end() - at > MOST_TAG:
-        return Tag(BLOCK, "", at + len(_BLOCK)) if text.startswith(_BLOCK, at) else None
+        return None
     if found.re is _CLOSING:
         return Tag("/" + found[1], "", found.end())
     return Tag(found[1], (found[2] or found[3]).strip().strip("\"'").strip(), found.end())
 
 
-def next_tag(text: str) -> int:
-    """Where the first tag may begin; -1 where none can."""
+def first_tag(text: str) -> tuple[int, bool]:
+    """Where the first tag may begin, and whether the text ends within its word; -1 and True where none can."""
     found = _FIRST.search(text)
-    return found.start() if found else -1
+    if found is None:
+        return -1, True
+    return found.start(), found.end() == len(text) and text[-1] != ">"
+
+
+def may_come(text: str, at: int) -> bool:
+    """Whether nothing stands there yet but blanks, and the beginning of a tag's word."""
+    found = _COMING.match(text, at)
+    return found is not None and found.end() == len(text) and (len(text) == at or text[-1] != ">")
 
 
 def may_be_tag(text: str) -> bool:
     """Whether a text that begins with no whole tag may become one."""
     if len(text) >= MOST_TAG or ">" in text or "<" in text[1:]:
         return False
-    dense = _BLANKS.sub("", text)
-    marks = (*_BEGINNINGS, *_ENDINGS, _BLOCK)
-    return any(mark.startswith(dense) for mark in marks) or dense.startswith((*_BEGINNINGS, *_ENDINGS))
+    dense = "".join(text.split())
+    return dense in _PARTS or dense.startswith(_HEADS)

@@ -153,13 +153,14 @@ class Walker:
 
     def _fails(self, consumed: int) -> bool:
         """Takes drafts back; whether the library gave up at one, which must not change a text."""
-        if self._matcher is None:
+        matcher = self._matcher
+        if matcher is None:
             return False
-        if self._matcher.is_error():
+        if matcher.is_error():
             self._again(1)
             return True
         if consumed:
-            self._matcher.rollback(consumed)
+            matcher.rollback(consumed)
         return False
 
     def _write(self, mask_N: Array, mind: Mind, text: Sequence[int]) -> bool:

@@ -17,8 +17,9 @@ from services.target.device.masks import Masks, Path
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
+from tests.lossless.proposers import Breaking
 from tests.lossless.rig import Rig, RigSettings
-from tests.lossless.test_grammars import FEW, Wrong, ruled
+from tests.lossless.test_grammars import FEW, ruled
 
 STREAM = SimpleNamespace(synchronize=lambda: None)
 
@@ -74,7 +75,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
     monkeypatch.setattr(Masks, "make", both_make)
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS, width=width)
     executor = LLExecutor(3)
-    with Rig(pair.target, pair.drafter, settings, Wrong) as rig:
+    with Rig(pair.target, pair.drafter, settings, Breaking) as rig:
         rig.run(specs)
     assert sum(mended) > 20
     assert several > 10
