@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
 
 from models.training.corpus import load_corpus
 from models.training.foreign.card import Card, grid, tau_grid
@@ -141,6 +140,8 @@ def main() -> None:
     if given.only_text:
         return
     asked = json.loads((EMBEDDED / "heldout_prompts.json").read_text("utf-8"))[: given.prompts]
+    from transformers import AutoTokenizer  # takes a second
+
     plain = ChatFormat(AutoTokenizer.from_pretrained(given.target), "", "")
     prompts = [Prompt("python", text) for text in asked for _ in range(given.each)]
     answers = write_answers(target, plain, prompts, [0.0, TEMPERATURE], given.answer_tokens)

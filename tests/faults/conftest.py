@@ -37,8 +37,7 @@ def faults(names: Iterable[str]) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names the marker of tests that only whole runs hold."""
-    config.addinivalue_line("markers", "whole: takes long; runs with --full or N only")
+    """Names the marker of tests that nothing may disturb."""
     config.addinivalue_line("markers", "alone: judged so finely that nothing else may run beside it")
 
 
@@ -49,10 +48,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "tests/faults/" in item.path.as_posix():
             item.add_marker(pytest.mark.timeout(6000 if whole else 400))
     config.stash[FAULTS] = faults(item.name for item in items)
-    left_out = [] if whole else [item for item in items if item.get_closest_marker("whole")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

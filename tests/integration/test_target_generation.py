@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from services.common.model.files.manifest import write_manifest
 from services.common.pb.paceline.v1 import target_pb2 as pb
@@ -23,6 +22,8 @@ PROMPT, TOKENS, WAIT_S = prompt(5, 23), 40, 60.0
 
 def generated(folder: Path, ends: list[int] | None) -> list[int]:
     """What transformers says after the prompt."""
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
     model.generation_config.eos_token_id = ends
     ids = torch.tensor([PROMPT])

@@ -20,6 +20,7 @@ from tests.support.http_client import Client, Reply
 KEY = {"authorization": "Bearer key-one"}
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
 MOST = 8
+AGAIN_S = 0.01
 
 
 @asynccontextmanager
@@ -54,12 +55,14 @@ async def ask(client: Client, **fields: Any) -> Reply:
 
 
 async def hammer(clients: list[Client], count: int, done: Callable[[], bool], **fields: Any) -> list[Reply]:
-    """So many callers, spread over the clients, that begin again at once whatever they got."""
+    """So many callers, spread over the clients, that begin again at once, or soon when they were refused."""
     replies: list[Reply] = []
 
     async def caller(client: Client) -> None:
         while not done():
             replies.append(await ask(client, **fields))
+            if replies[-1].status != 200:
+                await asyncio.sleep(AGAIN_S)
 
     await asyncio.gather(*(caller(clients[index % len(clients)]) for index in range(count)))
     return replies

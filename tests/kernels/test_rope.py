@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3Config
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from services.common.kernels.rope import Frequencies, Llama3, RotationTable, Scaling, Yarn
 from services.common.kernels.rope.frequencies import attention_factor
@@ -35,6 +33,9 @@ SCALINGS: dict[str, tuple[dict[str, Any], Scaling | None]] = {
 @pytest.mark.parametrize("name", SCALINGS)
 def test_tables_are_those_of_transformers(name: str) -> None:
     parameters, scaling = SCALINGS[name]
+    from transformers import Qwen3Config
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
     config = Qwen3Config(
         hidden_size=128, num_attention_heads=2, head_dim=HEAD_DIM, max_position_embeddings=4 * ORIGINAL,
         rope_parameters=parameters | {"rope_theta": THETA},

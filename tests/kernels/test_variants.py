@@ -3,8 +3,6 @@
 import pytest
 import torch
 from torch import Tensor
-from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from services.common.kernels.linear import Normed
 from services.common.kernels.rms_norm.reference import rms_norm
@@ -33,6 +31,8 @@ def test_heads_without_norms_are_those_of_transformers(bias_F: Tensor | None) ->
     turning = HEADS + KV_HEADS
     cos_TD, half = turn.cos_T1D[:, 0], SIZE // 2
     sin_TD = turn.sin_T1D[:, 0, half:].repeat(1, 2)
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
     q_1HTD, k_1HTD = apply_rotary_pos_emb(
         mixed_HTD[None, :HEADS], mixed_HTD[None, HEADS:turning], cos_TD[None], sin_TD[None]
     )
@@ -46,6 +46,8 @@ def test_heads_without_norms_are_those_of_transformers(bias_F: Tensor | None) ->
 def test_a_zero_centred_norm_is_that_of_transformers(dtype: torch.dtype) -> None:
     """In bfloat16 too, where a weight stored with the one added would lose digits."""
     x_TD, weight_D = randn(ROWS, WIDTH, seed=0).to(dtype), (0.01 * randn(WIDTH, seed=1)).to(dtype)
+    from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+
     theirs = GemmaRMSNorm(WIDTH, EPS).to(dtype)
     theirs.weight.data = weight_D
     torch.testing.assert_close(rms_norm(x_TD, weight_D, EPS, 1.0), theirs(x_TD), atol=1e-6, rtol=1e-6)

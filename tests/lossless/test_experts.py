@@ -20,7 +20,9 @@ def every_case(family: str) -> list[Case]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(one, marks=[pytest.mark.whole] * (one == "qwen3_moe")) for one in FAMILIES]
+)
 def test_experts_say_nothing_else_than_plain_decoding(family: str, full: bool) -> None:
     """At every width, with every proposer, beside neighbours, preempted, moved to another target, after a hit."""
     prompts, cases = (100, every_case(family)) if full else (2, list(OTHER_FAMILIES))

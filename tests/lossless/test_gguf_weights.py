@@ -17,8 +17,20 @@ from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.support.tiny_gguf import Type, write_gguf
 
 SEED = 20263
-SAMPLE = (Type.Q8_0, Type.Q4_K)
-REST = (Type.F16, Type.BF16, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q2_K, Type.Q3_K, Type.Q5_K, Type.Q6_K)
+SAMPLE = (Type.Q4_K,)
+REST = (
+    Type.Q8_0,
+    Type.F16,
+    Type.BF16,
+    Type.Q4_0,
+    Type.Q4_1,
+    Type.Q5_0,
+    Type.Q5_1,
+    Type.Q2_K,
+    Type.Q3_K,
+    Type.Q5_K,
+    Type.Q6_K,
+)
 WIDE = TinyShape(hidden=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers=2, taps=(0, 1))
 
 

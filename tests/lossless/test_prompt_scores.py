@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from services.target.core.request import RequestSpec
 from tests.lossless.gate import EOS, TIGHT, make_specs
@@ -54,6 +53,8 @@ def by_one_forward(oracle: Oracle, spec: RequestSpec) -> torch.Tensor:
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
 def test_scores_are_those_of_transformers(family: str) -> None:
     pair, specs = made_up_pair(family=family), specs_of(5)
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(pair.target, dtype=torch.float64)
     for dtype in (torch.float64, torch.float32):
         with Rig(pair.target, None, RigSettings(dtype=dtype, eos_ids=EOS)) as rig:

@@ -28,7 +28,9 @@ def every_case(family: str) -> list[Case]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(one, marks=[pytest.mark.whole] * (one == "gemma3_text")) for one in FAMILIES]
+)
 def test_windows_say_nothing_else_than_plain_decoding(
     family: str, full: bool, report_counts: Callable[[str, int], None]
 ) -> None:

@@ -1,7 +1,8 @@
 """A pytest plugin: which tests stay together in one process when pytest-xdist runs several, and which begin first.
 
 Tests of one file share its fixtures. All tests that start a Ray stay together, for two of them may choose the same
-port. The fault tests that share a fleet stay together. Both take longest and begin first, then what takes more than
+port. The fault tests that share a fleet stay together, and so do those that ask transformers, which takes seconds to
+import. Both take longest and begin first, then what takes more than
 some seconds. There are more processes than cores: of the seconds of fault tests and of those that start a Ray half are
 waits.
 
@@ -9,13 +10,18 @@ Of a test that passes its processes tell one thing, that it passed: pytest-xdist
 reports of set-up and teardown, which nobody reads unless durations are asked for.
 """
 
+import re
 from functools import partial
 from typing import Any, cast
 
 import pytest
 
-RAY, FLEET = "tests/integration/deploy/", "tests/faults/"
-"""The names of both groups."""
+RAY, FLEET, ORACLE = "tests/integration/deploy/", "tests/faults/", "transformers"
+"""The names of the groups."""
+ASKS_ORACLE = re.compile(
+    r"^\s+from (?:transformers|compressed_tensors)|parity import|format_quality import", re.MULTILINE
+)
+"""In a test file, or of a module that it uses."""
 BEGIN_EARLY = (
     RAY,
     "tests/kernels/test_interpreted.py",
@@ -26,9 +32,11 @@ BEGIN_EARLY = (
 )
 
 
-def company(path: str, of_the_fleet: bool) -> str:
-    """The tests that a test stays with, by the path of its file, and by whether its file uses the common fleet."""
-    return RAY if path.startswith(RAY) else FLEET if of_the_fleet else path
+def company(path: str, of_the_fleet: bool, asks_oracle: bool = False) -> str:
+    """The tests that a test stays with, by the path of its file, and by what its file uses."""
+    if path.startswith(RAY):
+        return RAY
+    return FLEET if of_the_fleet else ORACLE if asks_oracle else path
 
 
 def rank(path: str) -> int:
@@ -42,10 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
     fleets = {path for item, path in paths.items() if path.startswith(FLEET) and "fleet" in _fixtures(item)}
+    oracles = {path for path in set(paths.values()) if ASKS_ORACLE.search((config.rootpath / path).read_text())}
     for item, path in paths.items():
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(company(path, path in fleets)))
-    items.sort(key=lambda item: (paths[item] not in fleets, rank(paths[item])))
+            item.add_marker(pytest.mark.xdist_group(company(path, path in fleets, path in oracles)))
+    items.sort(key=lambda item: (paths[item] not in fleets, paths[item] not in oracles, rank(paths[item])))
 
 
 def _fixtures(item: pytest.Item) -> list[str]:

@@ -1,9 +1,13 @@
 """A target's chat format: what stands around a user's message, and tokens of whole prompts."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _MESSAGE = "@@message@@"
 
@@ -46,6 +50,9 @@ def read_format(folder: Path) -> ChatFormat:
     Raises:
         ValueError: there is no chat template, or it does not show a user's message as it is.
     """
+    # Imported where it is needed: transformers takes a second.
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if not tokenizer.chat_template:
         raise ValueError(f"{folder}: the tokenizer has no chat template, so the target cannot write answers")

@@ -84,7 +84,7 @@ def test_the_same_prompts_give_the_same_over_grpc_and_http(
     stack: Stack, full: bool, report_counts: Callable[[str, int], None]
 ) -> None:
     """Text, end and usage, greedy and seeded, prompts as text, as ids and as chats in turn."""
-    count = 200 if full else 20
+    count = 200 if full else 10
     prompts = (read_prompts("", count) * count)[:count]
     with Client(stack.gateway_address) as client:
         for number, text in enumerate(prompts):

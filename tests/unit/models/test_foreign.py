@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from models.training.foreign.corpus import Conversations, distinct
 from models.training.foreign.frozen import FrozenTarget, load_frozen
@@ -27,6 +26,8 @@ from tests.unit.models.foreign_pair import CONFIGS, MASK, OPTIONS, VOCAB, shape_
 def test_packed_rows_have_the_hidden_states_of_transformers(kind: str, tmp_path: Path) -> None:
     folder = target_folder(tmp_path / "target", kind)
     target = load_frozen(folder, "cpu")
+    from transformers import AutoModelForCausalLM
+
     other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     draw = torch.Generator().manual_seed(0)
     parts = [torch.randint(0, VOCAB, (size,), generator=draw) for size in (9, 14)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from services.common.model import Target, load_target
 from services.common.model.files.manifest import write_manifest
@@ -47,7 +46,9 @@ STRETCHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_and_features_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     target, context, _ = load_pair(tmp_path, SHAPES[name])
-    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "target").eval()
+    from transformers import AutoModelForCausalLM
+
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path / "target").eval()
     ids = ids_like(2, 21)
     with torch.no_grad():
         expected = reference(ids, output_hidden_states=True)
@@ -66,7 +67,9 @@ def test_stretched_frequencies_are_those_of_transformers_beyond_the_original_len
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": STRETCHED[name]}))
     write_manifest(folder)
     target = load_target(folder)
-    reference = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    from transformers import AutoModelForCausalLM
+
+    reference = AutoModelForCausalLM.from_pretrained(folder).eval()
     length = 3 * ORIGINAL
     ids, table = ids_like(1, length), tables([length // 4], length // 4)
     with torch.no_grad():

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.quantization import QuantizationScheme
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -80,16 +78,25 @@ def test_numbers_are_those_of_the_formula(
     report_counts("weights_compared", sum(value.numel() for value in plain.values()))
 
 
+def decompressor(config: dict[str, Any]) -> Callable[[dict[str, Tensor]], Tensor]:
+    """What compressed-tensors makes of the tensors of one weight, by a checkpoint's configuration."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+
+    scheme = QuantizationScheme(**config["config_groups"]["group_0"])
+    library = BaseCompressor.get_value_from_registry(config["format"])
+    return lambda parts: library.decompress(parts, scheme)["weight"]
+
+
 @pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.oracle == "compressed-tensors"])
 def test_numbers_are_those_of_compressed_tensors(layout: str, tmp_path: Path) -> None:
     folder, _, plain = made(tmp_path, layout)
     config, tensors = LAYOUTS[layout].config, load_file(folder / "model.safetensors")
-    scheme = QuantizationScheme(**config["config_groups"]["group_0"])
-    library = BaseCompressor.get_value_from_registry(config["format"])
+    widened = decompressor(config)
     for name, value_FD in plain.items():
         prefix = name.removesuffix("weight")
         parts = {end.removeprefix(prefix): part for end, part in tensors.items() if end.startswith(prefix)}
-        theirs_FD = library.decompress(parts, scheme)["weight"]
+        theirs_FD = widened(parts)
         assert torch.equal(theirs_FD.to(torch.bfloat16), value_FD), name
 
 
@@ -97,11 +104,9 @@ def test_numbers_of_nvfp4_are_near_those_of_compressed_tensors(tmp_path: Path) -
     """It rounds scales, products and results apart; ours are rounded once."""
     folder, _, plain = made(tmp_path, "ct-nvfp4")
     config, tensors = LAYOUTS["ct-nvfp4"].config, load_file(folder / "model.safetensors")
-    scheme = QuantizationScheme(**config["config_groups"]["group_0"])
-    library = BaseCompressor.get_value_from_registry(config["format"])
     prefix = f"{UP}."
     parts = {end.removeprefix(prefix): part for end, part in tensors.items() if end.startswith(prefix)}
-    theirs_FD, ours_FD = library.decompress(parts, scheme)["weight"].float(), plain[f"{UP}.weight"].float()
+    theirs_FD, ours_FD = decompressor(config)(parts).float(), plain[f"{UP}.weight"].float()
     assert bool(((theirs_FD - ours_FD).abs() <= 2**-7 * ours_FD.abs()).all())
 
 

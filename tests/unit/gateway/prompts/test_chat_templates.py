@@ -8,16 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from services.common.request.errors import PacelineError, Reason
 from services.gateway.prompts import chat_renderer
 from services.gateway.prompts.chat_renderer import ROOT, ChatRenderer
 from tests.support.fakes_tokenizer import build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 THINKING = """\
 {%- if tools %}
@@ -102,7 +104,9 @@ SPECIAL = {"bos_token": "<|im_start|>", "eos_token": "<|end|>", "pad_token": "<|
 
 
 @pytest.fixture(scope="module")
-def theirs() -> PreTrainedTokenizerFast:
+def theirs() -> "PreTrainedTokenizerFast":
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(tokenizer_object=build_tokenizer(), **SPECIAL)
 
 
@@ -125,7 +129,7 @@ def said(content: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("source", [THINKING, DATED], ids=["thinking", "dated"])
 def test_a_chat_is_rendered_as_transformers_renders_it(
-    theirs: PreTrainedTokenizerFast, renderer: Callable[..., ChatRenderer], source: str
+    theirs: "PreTrainedTokenizerFast", renderer: Callable[..., ChatRenderer], source: str
 ) -> None:
     ours, texts = renderer(source), set()
     for messages in (PLAIN, SPOKEN, CALLED):

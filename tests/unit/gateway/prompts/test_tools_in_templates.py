@@ -3,10 +3,9 @@
 import json
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query
@@ -14,6 +13,9 @@ from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.intake.query import ChatPrompt
 from services.gateway.prompts.chat_renderer import ChatRenderer
 from tests.support.fakes_tokenizer import build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 TURNS = """
 {%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content }}
@@ -109,7 +111,9 @@ def tool_of(draw: random.Random, number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> PreTrainedTokenizerFast:
+def theirs() -> "PreTrainedTokenizerFast":
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(tokenizer_object=build_tokenizer())
 
 
@@ -121,7 +125,7 @@ def ours(request: pytest.FixtureRequest) -> Iterator[ChatRenderer]:
 
 
 def test_tools_are_printed_as_transformers_prints_them(
-    ours: ChatRenderer, theirs: PreTrainedTokenizerFast, full: bool
+    ours: ChatRenderer, theirs: "PreTrainedTokenizerFast", full: bool
 ) -> None:
     draw = random.Random(11)
     for _ in range(2000 if full else 60):

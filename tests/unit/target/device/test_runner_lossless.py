@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from services.common.model import Target
 from services.common.model.states.states import Rows
@@ -35,6 +34,8 @@ def truth_of(specs: list[RequestSpec], done: list[Done]) -> dict[str, list[int]]
 def test_greedy_equals_transformers() -> None:
     pair = made_up_pair()
     ids = prompt(5, 23)
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(pair.target, dtype=torch.float64)
     model.generation_config.eos_token_id = None
     out = model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False, use_cache=True)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-import transformers
 
 from services.common.model import load_target
 from tests.unit.common.model.pairs import BLOCK_SIZE, forward, ids_like, poisoned_states, span_at, tables
@@ -11,7 +10,9 @@ from tests.unit.common.model.pairs import BLOCK_SIZE, forward, ids_like, poisone
 
 def deviation(folder: Path, length: int, beginning: int = 0) -> float:
     """Largest difference of the logits after `length` tokens, from `beginning` on, by the largest logit; float32."""
-    reference, told = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    from transformers import AutoModelForCausalLM
+
+    reference, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not any(told.values()), f"the file holds other tensors than transformers reads: {told}"
     target, ids = load_target(folder), ids_like(2, length)
     blocks = -(-length // BLOCK_SIZE)
