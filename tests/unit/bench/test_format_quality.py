@@ -11,7 +11,9 @@ from tests.bench.gpu.shapes import TINY
 from tests.support.tiny_checkpoints import write_tiny
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "fp8", "ct-int4"])
+@pytest.mark.parametrize(
+    "name", ["ct-int4", *(pytest.param(name, marks=pytest.mark.whole) for name in ("bfloat16", "fp8"))]
+)
 def test_a_tiny_model_has_its_oracles_perplexity(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.bench.format_quality import BOUND, told
 

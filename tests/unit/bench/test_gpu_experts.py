@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
 
+@pytest.mark.whole
 def test_it_checks_bits_on_a_cpu() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.gpu.experts"],

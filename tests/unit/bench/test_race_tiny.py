@@ -16,6 +16,7 @@ from tests.unit.bench.fake_vllm import write_fake_vllm
 from tests.unit.bench.test_race import KEYS
 
 
+@pytest.mark.whole
 def test_a_tiny_race_runs_both_sides_and_saves_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_numbers_are_those_of_the_formula(
     report_counts("weights_compared", sum(value.numel() for value in plain.values()))
 
 
-def decompressor(config: dict[str, Any]) -> Callable[[dict[str, Tensor]], Tensor]:
+def decompressor(config: Mapping[str, Any]) -> Callable[[dict[str, Tensor]], Tensor]:
     """What compressed-tensors makes of the tensors of one weight, by a checkpoint's configuration."""
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationScheme
