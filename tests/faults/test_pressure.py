@@ -55,7 +55,7 @@ async def test_f12_pressure_raises_no_false_alarm(
     served, slowest = 0, 0.0
     lost = fleet.gateway.log.read_text().count("target lost")
     with pressure():
-        end = time.monotonic() + size(4, 120)
+        end = time.monotonic() + size(1, 120)
         while time.monotonic() < end:
             await asyncio.sleep(rng.uniform(0.0, 0.5))
             streams = [fleet.begin(request(number, TOKENS)) for number in range(STREAMS)]

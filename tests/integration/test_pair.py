@@ -127,7 +127,9 @@ async def drafter_lost_under(
     return state
 
 
-@pytest.mark.parametrize("flags", [(), TREES], ids=["chains", "trees"])
+@pytest.mark.parametrize(
+    "flags", [pytest.param((), id="chains"), pytest.param(TREES, id="trees", marks=pytest.mark.whole)]
+)
 async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair, flags: tuple[str, ...]) -> None:
     async with running(PairProcesses(folder, models, flags, PACED)) as pair:
         spare = pair.add_drafter()

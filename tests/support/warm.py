@@ -8,6 +8,8 @@ under `deploy`.
 from __future__ import annotations
 
 import atexit
+import fcntl
+import hashlib
 import json
 import os
 import select
@@ -15,8 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import IO, cast
 
 from deploy.stack import REPOSITORY, ServiceProcess
@@ -32,6 +36,7 @@ MODULES = {
 """What is imported before a service is forked."""
 UNREAD = ("PACELINE_", "PYTEST_", "BENCH_")
 """How variables begin that no library reads while it is imported."""
+LISTENS = "listens"
 THREADS = {"OMP_NUM_THREADS": "1"}
 WAIT_S = 120.0
 
@@ -89,30 +94,53 @@ class Forked:
 
 @cache
 def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]] | None:
-    """The socket of this process's forking one, which starts at the first call, and the variables that it has.
+    """The socket to a forking process, which starts at the first call, and the variables that it has.
 
-    None where an import starts threads, as torch's may beside a GPU: a fork would lose them.
+    Processes of one run of pytest-xdist whose variables are alike share it. None where an import starts threads, as
+    torch's may beside a GPU: a fork would lose them.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     variables = {**os.environ, **THREADS}
-    with theirs:
-        command = [sys.executable, "-m", "tests.support.warm_start", str(theirs.fileno()), *imported]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd=REPOSITORY,
-            env=variables,
-            pass_fds=[theirs.fileno()],
-        )
-    atexit.register(_end, ours, process)
+    read = sorted(one for one in variables.items() if not one[0].startswith(UNREAD))
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    name = hashlib.sha256(repr((run, imported, read)).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir(), f"pl-warm-{name}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    ours = _connected(folder, imported, variables)
+    atexit.register(ours.close)
     ours.settimeout(WAIT_S)
-    return (ours, variables) if ours.recv(1) else None
+    try:
+        return (ours, variables) if ours.recv(1) else None
+    except ConnectionResetError:
+        return None
 
 
-def _end(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    asked.close()
-    process.wait(WAIT_S)
+def _connected(folder: Path, imported: tuple[str, ...], variables: dict[str, str]) -> socket.socket:
+    """A socket to the forking process that listens in the folder; if there is none, it is started by one alone."""
+    ours, path = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), str(folder / LISTENS)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            ours.connect(path)
+            return ours
+        except OSError:
+            Path(path).unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(path)
+            listener.listen(64)
+            # Before it runs: it ends when nobody is connected any more.
+            ours.connect(path)
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.support.warm_start", str(listener.fileno()), *imported],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd=REPOSITORY,
+                env=variables,
+                pass_fds=[listener.fileno()],
+            )
+        return ours
+    finally:
+        os.close(lock)
 
 
 class WarmProcess(ServiceProcess):

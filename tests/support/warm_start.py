@@ -1,10 +1,10 @@
 """A process that has imported what services import and built a tiny pair once, and forks one whenever it is asked.
 
-Its arguments are a descriptor and the modules. It sends a byte when that is done, or ends at once if there is more than
-one thread. What the first pair of a process costs above others is TorchScript: types of modules and their functions are
-kept by the process, so forked services find them. It is asked over the socket of that descriptor: by a line of JSON
-with the module, its arguments, its variables and its folder, and three descriptors: output, errors, and where it writes
-the service's id and, in the end, its exit code.
+Its arguments are the descriptor of a listening socket and the modules. It sends a byte to each who connects when that
+is done, or ends at once if there is more than one thread; it ends when nobody is connected any more. What the first pair
+of a process costs above others is TorchScript: types of modules and their functions are kept by the process, so forked
+services find them. It is asked by a line of JSON with the module, its arguments, its variables and its folder, and
+three descriptors: output, errors, and where it writes the service's id and, in the end, its exit code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import runpy
 import selectors
+import shutil
 import socket
 import sys
 import tempfile
@@ -28,33 +29,58 @@ TARGET = "services.target.app"
 
 
 def main(descriptor: int, modules: Sequence[str]) -> None:
-    """Forks until the socket is closed; a service lives on."""
-    asked = socket.socket(fileno=descriptor)
+    """Forks until nobody is connected; a service lives on."""
+    listener = socket.socket(fileno=descriptor)
     for module in modules:
         importlib.import_module(module)
     if TARGET in modules:
         build_a_pair()
         gc.collect()
-    if len(list(Path("/proc/self/task").iterdir())) > 1:
-        return
-    asked.send(b"1")
-    gc.freeze()
-    waiting = selectors.DefaultSelector()
-    waiting.register(asked, selectors.EVENT_READ)
+    folder = Path(listener.getsockname()).parent
+    try:
+        if len(list(Path("/proc/self/task").iterdir())) == 1:
+            gc.freeze()
+            _serve(listener)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(listener: socket.socket) -> None:
+    waiting, connected = selectors.DefaultSelector(), 0
+    waiting.register(listener, selectors.EVENT_READ)
     while True:
         for key, _ in waiting.select():
-            if key.data is not None:
+            if key.fileobj is listener:
+                client, _ = listener.accept()
+                client.send(b"1")
+                waiting.register(client, selectors.EVENT_READ)
+                connected += 1
+            elif isinstance(key.fileobj, socket.socket):
+                if not _forked(key.fileobj, waiting):
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()
+                    connected -= 1
+            else:
                 waiting.unregister(key.fd)
                 _tell_end(key.fd, *key.data)
-                continue
-            data, descriptors, _, _ = socket.recv_fds(asked, MOST_BYTES, 3)
-            if not data:
-                return
-            pid = _fork(json.loads(data), descriptors)
-            os.write(descriptors[2], b"%d\n" % pid)
-            waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[2]))
-            for each in descriptors[:2]:
-                os.close(each)
+        if not connected:
+            return
+
+
+def _forked(client: socket.socket, waiting: selectors.BaseSelector) -> bool:
+    """Forks the service that a client asks for; false when it asks for none any more."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(client, MOST_BYTES, 3)
+    except ConnectionError:
+        return False
+    if not data:
+        return False
+    pid = _fork(json.loads(data), descriptors)
+    os.write(descriptors[2], b"%d\n" % pid)
+    waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[2]))
+    for each in descriptors[:2]:
+        os.close(each)
+    return True
 
 
 def build_a_pair() -> None:

@@ -30,13 +30,18 @@ class Source(NamedTuple):
             name = waiting.pop()
             if name not in found:
                 found[name] = read(name)
-                waiting += included(found[name])
+                waiting += _includes(name)
         return found
 
 
 def included(text: str) -> list[str]:
     """Return the names that a file includes itself."""
     return _INCLUDED.findall(text)
+
+
+@cache
+def _includes(name: str) -> list[str]:
+    return included(read(name))
 
 
 @cache
