@@ -1,10 +1,10 @@
 """A process that has imported what services import and built a tiny pair once, and forks one whenever it is asked.
 
 Its arguments are the descriptor of a listening socket and the modules. It sends a byte to each who connects when that
-is done, or ends at once if there is more than one thread; it ends when nobody is connected any more. What the first pair
-of a process costs above others is TorchScript: types of modules and their functions are kept by the process, so forked
-services find them. It is asked by a line of JSON with the module, its arguments, its variables and its folder, and
-three descriptors: output, errors, and where it writes the service's id and, in the end, its exit code.
+is done, or ends at once if there is more than one thread; it ends when nobody is connected any more. What the first
+pair of a process costs above others is TorchScript: types of modules and their functions are kept by the process, so
+forked services find them. It is asked by a line of JSON with the module, its arguments, its variables and its folder,
+and three descriptors: output, errors, and where it writes the service's id and, in the end, its exit code.
 """
 
 from __future__ import annotations
