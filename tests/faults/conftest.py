@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     whole = config.getoption("full") or "N" in os.environ
     for item in items:
         if "tests/faults/" in item.path.as_posix():
-            item.add_marker(pytest.mark.timeout(6000 if whole else 400))
+            item.add_marker(pytest.mark.timeout(6000 if whole else 600))
     config.stash[FAULTS] = faults(item.name for item in items)
 
 

@@ -26,7 +26,7 @@ from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
 from tests.support.warm import WarmProcess
 
-WAIT_S = 90.0
+WAIT_S = 240.0
 LARGE_PROMPT = 100_000
 PACE = "plan:pace=0.01"
 SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)

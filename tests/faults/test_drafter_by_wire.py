@@ -21,6 +21,7 @@ from tests.integration.test_wire import ALONE
 from tests.support.fakes_drafter import FakeDrafter
 from tests.support.session_client import SessionClient
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
+from tests.support.warm import START_S
 
 WITH_MEMORY = pytest.param(("--handoff", "wire"), (), id="with-memory", marks=pytest.mark.whole)
 WITHOUT_MEMORY = pytest.param(ALONE, ("--proposer", "ngram"), id="without-memory")
@@ -48,7 +49,7 @@ async def test_f2_drafters_stopped_and_killed_by_wire(
         for _ in range(trials):
             spares = [pair.add_drafter(), pair.add_drafter()]
             for spare in spares:
-                await asyncio.to_thread(pair.drafters[spare].bound, 60.0)
+                await asyncio.to_thread(pair.drafters[spare].bound, START_S)
             async with SessionClient(pair.bound["grpc"]) as client:
                 for frame in frames:
                     await client.start(frame)

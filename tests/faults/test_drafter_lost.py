@@ -13,6 +13,7 @@ import pytest
 from tests.faults.answers import same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
+from tests.support.warm import START_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 16, 120
@@ -27,7 +28,7 @@ async def test_f1_drafters_killed_under_live_streams(
     for kill in range(size(2, 30)):
         index = kill % len(fleet.pairs)
         pair = fleet.pairs[index]
-        await asyncio.to_thread(pair.drafters[spares[index]].bound, 60.0)
+        await asyncio.to_thread(pair.drafters[spares[index]].bound, START_S)
         before = (await asyncio.to_thread(pair.describe)).generation
         streams = await fleet.begin_all(STREAMS, TOKENS)
         await asyncio.sleep(rng.uniform(0.0, 0.3))

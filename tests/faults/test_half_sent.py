@@ -24,7 +24,7 @@ from tests.faults.http2 import literal
 from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 
 CONNECTIONS, STREAMS = 4, 50
 TENANTS = f"[[tenant]]\nname = 'a'\nkey_sha256 = ['{digest('key')}']\nmax_requests = 32\n"
@@ -42,7 +42,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     flags += ["--http", "127.0.0.1:0"]
     process = WarmProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
     try:
-        await asyncio.to_thread(process.bound, 30.0)
+        await asyncio.to_thread(process.bound, START_S)
         yield process
     finally:
         await asyncio.to_thread(process.stop)
@@ -83,7 +83,7 @@ async def tokenised(address: str) -> int:
 
 @pytest.mark.parametrize(("key", "bound_mib"), [(False, 32), (True, 256)], ids=["without a key", "with a key"])
 async def test_z5_half_sent_messages_take_little_memory(gateway: ServiceProcess, key: bool, bound_mib: int) -> None:
-    address = gateway.bound(30.0)["grpc"]
+    address = gateway.bound(START_S)["grpc"]
     assert await tokenised(address)
     before = resident_mib(gateway)
     expected = CONNECTIONS * STREAMS - (32 if key else 0)
@@ -111,7 +111,7 @@ async def test_z5_messages_far_over_the_limit_are_not_held_until_they_are_whole(
 
     With `--full` a second attack follows, on memory that was given back.
     """
-    address = gateway.bound(30.0)["grpc"]
+    address = gateway.bound(START_S)["grpc"]
     before = most = resident_mib(gateway)
     for _ in range(2 if full else 1):
         attacking = asyncio.create_task(
@@ -212,7 +212,7 @@ async def attack_http(
 async def test_z5_half_sent_bodies_take_little_memory(
     gateway: ServiceProcess, key: bool, bound_mib: int, body_bytes: int
 ) -> None:
-    bound = gateway.bound(30.0)
+    bound = gateway.bound(START_S)
     assert await tokenised(bound["grpc"])
     before = most = resident_mib(gateway)
     headers = b"authorization: Bearer key\r\n" if key else b""

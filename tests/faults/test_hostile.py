@@ -25,7 +25,7 @@ from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.hostile_frames import PING, bombs, call, floods
 from tests.support.hostile_messages import places, requests, strange
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 
 TENANTS = "".join(
     f"[[tenant]]\nname = '{name}'\nkey_sha256 = ['{digest(name)}']\nmax_requests = 32\n"
@@ -44,7 +44,7 @@ class Gateway:
 
     def __init__(self, process: ServiceProcess) -> None:
         self.process = process
-        self.bound = process.bound(60.0)
+        self.bound = process.bound(START_S)
         self.messages = 0
         self.longest_s = 0.0
         self.before = self.most = 0.0

@@ -24,7 +24,7 @@ from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.http_client import Client
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 
 TENANTS = "".join(f"[[tenant]]\nname = '{name}'\nkey_sha256 = ['{digest(name)}']\n" for name in ("evil", "other"))
 STREAMS = 8
@@ -48,7 +48,7 @@ async def gateway(folder: Path) -> AsyncIterator[tuple[ServiceProcess, Client]]:
     flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
     process = WarmProcess("gateway", ["services.gateway", *flags, "--http", "127.0.0.1:0"], folder, ENVIRONMENT)
     try:
-        bound = await asyncio.to_thread(process.bound, 30.0)
+        bound = await asyncio.to_thread(process.bound, START_S)
         yield process, Client(bound["http"], authorization="Bearer other")
     finally:
         await asyncio.to_thread(process.stop)

@@ -16,7 +16,7 @@ from tests.faults.test_hostile import CONNECTIONS, GROWN_MIB, attack, attacks
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import write_tiny
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 
 SECRET = "known to gateways and targets"
 SESSION, DESCRIBE = b"/paceline.v1.TargetService/Session", b"/paceline.v1.TargetService/Describe"
@@ -33,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PairProcesses]:
     drafter = WarmProcess("remote", command, tmp_path, ENVIRONMENT)
     made = None
     try:
-        address = drafter.bound(60.0)["grpc"]
+        address = drafter.bound(START_S)["grpc"]
         flags = ("--drafter-memory", "none", "--drafter-model", "none", "--grpc", "127.0.0.1:0")
         made = PairProcesses(tmp_path, models, (*flags, "--session-secret", SECRET), address=address)
         made.drafters.append(drafter)
@@ -76,7 +76,7 @@ async def test_z8_strangers_end_no_pair(
     assert await generated(pair) == 8
     process = pair.target if who == "target" else pair.drafters[0]
     methods = [SESSION, DESCRIBE] if who == "target" else [PACE]
-    address = process.bound(60.0)["grpc"]
+    address = process.bound(START_S)["grpc"]
     before = most = await asyncio.to_thread(resident_mib, process)
     chosen = [data for _, data in attacks()] + [inflated(method) for method in methods]
 

@@ -21,6 +21,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.proxy import FaultProxy
 from tests.integration.gateway_stack import ask_for, harness
 from tests.support.fakes_target import FakeTarget
+from tests.support.warm import START_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100
@@ -63,7 +64,7 @@ async def _all_ready(fleet: Fleet, proxies: list[FaultProxy]) -> float:
 
 
 def _ready_targets(fleet: Fleet) -> int:
-    address = fleet.gateway.bound(30.0)["metrics"]
+    address = fleet.gateway.bound(START_S)["metrics"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as page:
         lines = page.read().decode().splitlines()
     return int(float(next(line.split()[-1] for line in lines if line.startswith("paceline_gateway_ready_targets{"))))

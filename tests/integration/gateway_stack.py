@@ -18,7 +18,7 @@ from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.kept_templates import kept_templates
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 @dataclass

@@ -17,7 +17,7 @@ from services.common.serving.channel import connect_sync
 from tests.support.tiny_checkpoints import TinyPair
 from tests.support.warm import WarmProcess
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 Status = int
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 

@@ -12,6 +12,7 @@ from tests.integration.test_pair import PACED, drafter_lost_under, plain, reques
 from tests.support.session_client import SessionClient
 from tests.support.tiny_chains import CHAINS
 from tests.support.tiny_checkpoints import TinyShape
+from tests.support.warm import START_S
 
 
 async def test_a_killed_chain_costs_speed_only(tmp_path: Path, full: bool) -> None:
@@ -23,7 +24,7 @@ async def test_a_killed_chain_costs_speed_only(tmp_path: Path, full: bool) -> No
                 spare = pair.add_drafter()
                 frames = requests(4, 96)
                 expected = await plain(pair, frames)
-                await asyncio.to_thread(pair.drafters[spare].bound, 60.0)
+                await asyncio.to_thread(pair.drafters[spare].bound, START_S)
                 async with SessionClient(pair.bound["grpc"]) as client:
                     await drafter_lost_under(pair, spare, client, frames)
                     for name, received in client.requests.items():

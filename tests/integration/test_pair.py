@@ -17,6 +17,7 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
+from tests.support.warm import START_S
 from tests.unit.target.core.specs import prompt
 
 SAMPLED = types.Sampling(temperature=0.9, top_p=0.95, seed=2**63 + 7, repetition_penalty=1.1)
@@ -135,7 +136,7 @@ async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair,
         spare = pair.add_drafter()
         frames = requests(4, 160)
         expected = await plain(pair, frames)
-        await asyncio.to_thread(pair.drafters[spare].bound, 60.0)
+        await asyncio.to_thread(pair.drafters[spare].bound, START_S)
         async with SessionClient(pair.bound["grpc"]) as client:
             state = await drafter_lost_under(pair, spare, client, frames)
             attached_at = state.rounds[-1].number

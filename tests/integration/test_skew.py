@@ -20,7 +20,7 @@ from tests.integration.recorded import SESSION, old, old_worker, sent, updates
 from tests.integration.test_pair import running
 from tests.support.tiny_checkpoints import TinyPair
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 PRESENT: dict[str, dict[str, type[Any]]] = {
     "session": {"to": target_pb2.SessionRequest, "from": target_pb2.SessionResponse},
     "watch": {"to": fleet_pb2.WatchRequest, "from": fleet_pb2.WatchResponse},

@@ -29,6 +29,7 @@ from tests.integration.pair import PairProcesses
 from tests.support.fakes_target import FakeTarget
 from tests.support.session_client import SessionClient
 from tests.support.tiny_checkpoints import write_tiny
+from tests.support.warm import START_S
 from tests.unit.common.serving.certificates import Authority
 
 NOBODY = 65534
@@ -79,7 +80,7 @@ def test_another_user_reaches_neither_socket_of_a_pair() -> None:
         pair = PairProcesses(folder, write_tiny(folder / "models", seed=3))
         try:
             pair.wait_ready()
-            sockets = {"target": pair.bound["grpc"], "drafter": pair.drafters[0].bound(60.0)["grpc"]}
+            sockets = {"target": pair.bound["grpc"], "drafter": pair.drafters[0].bound(START_S)["grpc"]}
             for kind, address in sockets.items():
                 path = Path(address.removeprefix("unix:"))
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600, "not even a folder that is open lets others in"

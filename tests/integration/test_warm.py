@@ -11,7 +11,7 @@ import pytest
 from deploy.stack import StackError
 from tests.integration.pair import ENVIRONMENT
 from tests.support import warm
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 
 
 def command(folder: Path, name: str) -> list[str]:
@@ -35,7 +35,7 @@ def drafter(folder: Path) -> Iterator[WarmProcess]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
 def test_its_end_is_told(drafter: WarmProcess, number: int, code: int) -> None:
-    assert drafter.bound(60.0)["grpc"]
+    assert drafter.bound(START_S)["grpc"]
     assert drafter.process.poll() is None
     drafter.process.send_signal(number)
     assert drafter.process.wait(60.0) == code
@@ -60,7 +60,7 @@ def test_a_service_whose_imports_start_threads_is_started_afresh(
     monkeypatch.setitem(warm.MODULES, "services.drafter", ("threaded",))
     process = WarmProcess("drafter", command(folder, "d"), folder, ENVIRONMENT)
     try:
-        assert process.bound(60.0)["grpc"]
+        assert process.bound(START_S)["grpc"]
         assert isinstance(process.process, subprocess.Popen)
     finally:
         process.stop(0.0)
@@ -72,7 +72,7 @@ def test_two_have_variables_and_sessions_of_their_own(folder: Path) -> None:
     bare = ["services.drafter", "--proposer", "ngram"]
     pair = [WarmProcess(str(index), bare, folder, each) for index, each in enumerate(environments)]
     try:
-        assert [process.bound(60.0)["grpc"] for process in pair] == addresses
+        assert [process.bound(START_S)["grpc"] for process in pair] == addresses
         for process in pair:
             state = Path(f"/proc/{process.process.pid}")
             assert (state / "stat").read_text().rpartition(")")[2].split()[3] == str(process.process.pid)

@@ -14,7 +14,7 @@ from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests, running
 from tests.support.session_client import SessionClient
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
-from tests.support.warm import WarmProcess
+from tests.support.warm import START_S, WarmProcess
 from tests.unit.common.serving.certificates import Authority
 
 ALONE = ("--drafter-memory", "none", "--drafter-model", "none")
@@ -49,7 +49,7 @@ async def test_texts_and_drafts_travel_over_tls(folder: Path, models: TinyPair) 
     listener = ("--tls-cert", cert, "--tls-key", key, "--tls-ca", ca)
     names = ("--drafter-tls-ca", ca, "--drafter-tls-cert", mine[0], "--drafter-tls-key", mine[1])
     async with remote(folder, "--proposer", "ngram", *listener) as drafter:
-        address = (await asyncio.to_thread(drafter.bound, 60.0))["grpc"]
+        address = (await asyncio.to_thread(drafter.bound, START_S))["grpc"]
         flags = (*ALONE, *names, "--drafter-tls-name", "drafters.internal")
         async with running(PairProcesses(folder, models, flags, address=address)) as pair:
             frames = requests(4, 48)
@@ -68,7 +68,7 @@ async def test_texts_and_drafts_travel_over_tls(folder: Path, models: TinyPair) 
 
 async def test_a_dflash_drafter_without_the_memory_is_refused_by_name(folder: Path, models: TinyPair) -> None:
     async with remote(folder, "--model", str(models.drafter), "--insecure", "true") as drafter:
-        address = (await asyncio.to_thread(drafter.bound, 60.0))["grpc"]
+        address = (await asyncio.to_thread(drafter.bound, START_S))["grpc"]
         pair = PairProcesses(folder, models, (*ALONE, "--require-drafter", "false"), address=address)
         async with running(pair):
             said = "proposer dflash reads the target's memory, and this target shares none"

@@ -31,7 +31,7 @@ def test_kernels_equal_their_references(part: int, full: bool) -> None:
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

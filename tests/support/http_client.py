@@ -12,7 +12,7 @@ from typing import Any
 
 import h11
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 PIECE = 65_536
 
 

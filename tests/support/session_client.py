@@ -15,7 +15,7 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import connect
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 @dataclass

@@ -38,7 +38,8 @@ UNREAD = ("PACELINE_", "PYTEST_", "BENCH_")
 """How variables begin that no library reads while it is imported."""
 LISTENS = "listens"
 THREADS = {"OMP_NUM_THREADS": "1"}
-WAIT_S = 120.0
+START_S = 240.0
+"""Within which a process that lives has told its addresses: it computes for 2 s, and a dozen others may beside it."""
 
 
 class Forked:
@@ -47,7 +48,7 @@ class Forked:
     def __init__(self, told: int) -> None:
         """Reads the id from the descriptor `told`, and later the exit code."""
         self._told, self.returncode = told, cast("int | None", None)
-        line = self._line(WAIT_S)
+        line = self._line(START_S)
         assert line, "the process that forks services has ended, or does not answer"
         self.pid = int(line)
 
@@ -107,7 +108,7 @@ def _forker(imported: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]] |
     folder.mkdir(mode=0o700, exist_ok=True)
     ours = _connected(folder, imported, variables)
     atexit.register(ours.close)
-    ours.settimeout(WAIT_S)
+    ours.settimeout(START_S)
     try:
         return (ours, variables) if ours.recv(1) else None
     except ConnectionResetError:

@@ -27,7 +27,7 @@ from services.drafter.settings import DrafterSettings  # noqa: E402
 from services.target.settings import TargetSettings  # noqa: E402
 
 GPUS = 3
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 @dataclass

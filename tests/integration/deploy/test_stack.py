@@ -30,6 +30,7 @@ from tests.integration.deploy.controller_ports import IDLE, Watched, assault, fi
 from tests.integration.deploy.ray_ports import listeners, ray_answers, status_of
 from tests.integration.http_stack import COMPLETIONS
 from tests.support import http_client
+from tests.support.warm import START_S
 
 PROMPT = "def add(a, b):\n"
 
@@ -366,7 +367,7 @@ def test_a_model_that_cannot_load_is_reported_with_its_log(tmp_path: Path) -> No
         "target", ["services.target", "--model", str(tmp_path / "nowhere")], tmp_path, {"PYTHONUNBUFFERED": "1"}
     )
     with pytest.raises(StackError, match=r"nowhere|config\.json"):
-        process.bound(60.0)
+        process.bound(START_S)
         process.process.wait(60.0)
         process.check()
     assert process.process.returncode not in (0, None)

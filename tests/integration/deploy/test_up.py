@@ -21,7 +21,7 @@ from paceline import Client, Options
 from services.common.model.families import FAMILIES
 from tests.support.tiny_checkpoints import write_tiny
 
-WAIT_S, LOOK_S = 120.0, 0.02
+WAIT_S, LOOK_S = 240.0, 0.02
 ENDED_S = 20.0
 # A line on the terminal, seconds after it, and the signal that comes then.
 MOMENTS = [
