@@ -2,12 +2,14 @@
 
 Prompts are the held-out ones, by kind. Rounds have a fixed width, and each text is also written without drafts and must
 be the same. `cut` counts answers up to where they first repeat themselves. With `--speeds` the policy chooses the width
-in a second cluster, and both are timed against plain decoding in turn; that needs a machine with nothing else to do.
+in a second cluster, and both are timed against plain decoding in turn. By the clock that needs a machine with nothing
+else to do; what target, drafter and gateway compute for an answer is told beside it, and hardly follows other load.
 With `--replay` the rounds of all answers are replayed offline in the same numerics, with the noise of the same draws.
 """
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections import defaultdict
@@ -31,6 +33,7 @@ from services.drafter.proposers.build import in_int8
 from services.drafter.settings import DrafterSettings
 from tests.bench.nodes_offline import Text as Written
 from tests.bench.served_replay import ServedReplay
+from tests.bench.stack_cpu import cpu_s, serving
 
 TEMPERATURES = (0.0, 0.8)
 ALL = "all"
@@ -46,6 +49,8 @@ class Text:
     answer: Answer
     same: bool
     plain_tok_s: float
+    cpu_ratio: float
+    """Seconds that the stack computed for the plain answer over those with drafts; of one request at a time alone."""
     cut_rounds: int
     cut_accepted: int
 
@@ -66,6 +71,7 @@ def main() -> int:
     if chosen.speeds:
         adaptive = _serve(prompts, [], chosen)
         report |= {"fixed": _ratios(texts), "adaptive": _ratios(adaptive)}
+        report |= {"fixed_cpu": _cpu_ratios(texts), "adaptive_cpu": _cpu_ratios(adaptive)}
         texts = [*texts, *adaptive]
         report |= _agreement(texts)
     if chosen.replay:
@@ -85,19 +91,24 @@ def _serve(prompts: Sequence[Prompt], flags: Sequence[str], chosen: argparse.Nam
         work = [(prompt, temperature) for temperature in chosen.temperatures for prompt in prompts]
         # One at a time where speeds are read.
         with ThreadPoolExecutor(1 if chosen.speeds else 4) as pool:
-            return list(pool.map(lambda one: _ask(client, one[0], one[1], chosen.tokens), work))
+            pids = serving(os.getpid())
+            return list(pool.map(lambda one: _ask(client, one[0], one[1], chosen.tokens, pids), work))
 
 
-def _ask(client: Client, prompt: Prompt, temperature: float, tokens: int) -> Text:
+def _ask(client: Client, prompt: Prompt, temperature: float, tokens: int, pids: list[int]) -> Text:
     said = [Message("user", prompt.prompt)]
     options = Options(max_tokens=tokens, temperature=temperature, seed=7)
+    computed = [cpu_s(pids)]
     stream = client.stream(said, options)
     pieces = [(len(piece.tokens), piece.accepted) for piece in stream]
     answer = stream.answer
+    computed.append(cpu_s(pids))
     plain = client.generate(said, Options(max_tokens=tokens, temperature=temperature, seed=7, speculation=False))
+    computed.append(cpu_s(pids))
+    cpu_ratio = (computed[2] - computed[1]) / max(computed[1] - computed[0], 1e-3)
     rounds, accepted = _before_repeat(answer, pieces)
     same = answer.tokens == plain.tokens
-    return Text(prompt.kind, prompt.prompt, temperature, answer, same, plain.decode_tok_s, rounds, accepted)
+    return Text(prompt.kind, prompt.prompt, temperature, answer, same, plain.decode_tok_s, cpu_ratio, rounds, accepted)
 
 
 def _before_repeat(answer: Answer, pieces: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -170,6 +181,15 @@ def _ratios(texts: Sequence[Text]) -> dict[str, float]:
     """Medians of speed with drafts over speed without, by temperature."""
     return {
         str(temperature): round(statistics.median(text.ratio for text in group), 3)
+        for (temperature, kind), group in sorted(_groups(texts).items())
+        if kind == ALL
+    }
+
+
+def _cpu_ratios(texts: Sequence[Text]) -> dict[str, float]:
+    """Medians of what was computed without drafts over that with them, by temperature."""
+    return {
+        str(temperature): round(statistics.median(text.cpu_ratio for text in group), 3)
         for (temperature, kind), group in sorted(_groups(texts).items())
         if kind == ALL
     }

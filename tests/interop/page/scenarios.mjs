@@ -187,7 +187,25 @@ export async function gone(page, given) {
   return { note, failed, answers: await answers(page) };
 }
 
-/** How steady a stream is: layout shifts, and pictures a second while it runs; and where the field to write is. */
+/** Pictures a second from now on until what is awaited has come, and milliseconds that the page computes for one. */
+async function rateUntil(page, awaited) {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("Performance.enable", { timeDomain: "threadTicks" });
+  const computed = async () => {
+    const { metrics } = await devtools.send("Performance.getMetrics");
+    return metrics.find(({ name }) => name === "TaskDuration").value;
+  };
+  const before = await computed();
+  const from = await page.evaluate(() => window.frames.length);
+  const begun = Date.now();
+  await awaited();
+  const seconds = (Date.now() - begun) / 1000;
+  const frames = await page.evaluate((start) => window.frames.length - start, from);
+  const each = (1000 * ((await computed()) - before)) / frames;
+  return { rate: frames / seconds, seconds, each };
+}
+
+/** How steady a stream is: layout shifts, pictures a second while it runs; and where the field to write is. */
 export async function steady(page, given) {
   await page.evaluate(() => {
     window.shifts = [];
@@ -207,15 +225,11 @@ export async function steady(page, given) {
   await page.waitForFunction(() => document.querySelector("article"));
   await page.evaluate(() => window.shifts.splice(0)); // What moved while the form was filled in.
   await page.waitForFunction(() => document.querySelector("article .marked:not(.thought)")?.textContent.length > 40);
-  const from = await page.evaluate(() => window.frames.length);
-  const begun = Date.now();
-  await ended(page);
-  const seconds = (Date.now() - begun) / 1000;
-  const frames = await page.evaluate((start) => window.frames.length - start, from);
+  const streaming = await rateUntil(page, () => ended(page));
   const shifts = await page.evaluate(() => window.shifts);
   await page.evaluate(() => window.scrollTo(0, 0));
   const box = await page.locator("#ask").boundingBox();
-  return { shifts, rate: frames / seconds, seconds, box, answers: await answers(page) };
+  return { shifts, ...streaming, box, answers: await answers(page) };
 }
 
 /** Which of the two forms of an answer is seen. */
