@@ -32,7 +32,10 @@ def test_drafts_are_those_of_the_reference(
         own = [*given, *scale]
         wide = [one.double() if one.is_floating_point() else one for one in own]
         expected = walk_candidates.reference(*wide)
-        got = kernel.walk_candidates(*(one.to(DEVICE) for one in own))
+        moved = [one.to(DEVICE) for one in own]
+        # Anchors are the first column of blocks: masks lie between them.
+        moved[5] = torch.stack((moved[5], torch.ones_like(moved[5])), 1)[:, 0]
+        got = kernel.walk_candidates(*moved)
         assert torch.equal(got.cpu(), expected)
         assert got.shape == (batch, count)
 

@@ -33,7 +33,8 @@ def walk_candidates(
         assert tensor.is_contiguous(), "numbers must lie close together"
     drafts_BK = torch.empty((batch, count), dtype=torch.int64, device=ids_BKC.device)
     walk_kernel[(batch,)](
-        ids_BKC, scores_BKC, hidden_BKR, before_VR, after_VR, anchor_B, scale_B, drafts_BK, rank, COUNT=count,
+        ids_BKC, scores_BKC, hidden_BKR, before_VR, after_VR, anchor_B, scale_B, drafts_BK,
+        rank, anchor_B.stride(0), COUNT=count,
         CANDIDATES=candidates, PADDED=triton.next_power_of_2(candidates), RANK_PAD=triton.next_power_of_2(rank),
         PDL=PDL, **LAUNCH,
     )  # fmt: skip
@@ -42,7 +43,7 @@ def walk_candidates(
 
 @triton.jit
 def walk_kernel(
-    ids_ptr, scores_ptr, hidden_ptr, before_ptr, after_ptr, anchor_ptr, scale_ptr, drafts_ptr, rank,
+    ids_ptr, scores_ptr, hidden_ptr, before_ptr, after_ptr, anchor_ptr, scale_ptr, drafts_ptr, rank, apart,
     COUNT: tl.constexpr, CANDIDATES: tl.constexpr, PADDED: tl.constexpr, RANK_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Take the best candidate COUNT times; one that is no number is the last."""
@@ -51,7 +52,7 @@ def walk_kernel(
     await_previous(PDL)
     candidate, column = tl.arange(0, PADDED), tl.arange(0, RANK_PAD)
     there, inside = candidate < CANDIDATES, column < rank
-    token = tl.maximum(tl.load(anchor_ptr + line).to(tl.int64), 0)
+    token = tl.maximum(tl.load(anchor_ptr + line * apart).to(tl.int64), 0)
     scale = 1.0
     if scale_ptr is not None:
         scale = tl.load(scale_ptr + line).to(tl.float32)
