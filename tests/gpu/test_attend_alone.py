@@ -115,7 +115,7 @@ def test_a_round_is_served_behind_its_product() -> None:
     weight_FD = randn(48 * SIZE, WIDTH, seed=9, dtype=torch.bfloat16) / 50
     normed = Normed(randn(1, WIDTH, seed=8, dtype=torch.bfloat16), row.mixed.squares_T)
     span = replace(row.span, short=True)
-    assert serves(normed, weight_FD, row.norm, row.rotation, row.kv, span, None)
+    assert serves(normed, weight_FD, len(weight_FD), row.norm, row.rotation, row.kv, span, None)
     found = attend_projected(normed, weight_FD, row.norm, row.rotation, row.kv.clone(), span, EPS)
     row.mixed = Normed(linear(normed.rows_TD, weight_FD), normed.squares_T)
     assert found is not None and torch.equal(found, row.results(row.norm, None)[0][0])

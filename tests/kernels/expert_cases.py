@@ -39,15 +39,15 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.route_few_kernel,
             {
                 "COUNT": count, "COUNT_PAD": padded, "TOP_K": 8, "TOP_PAD": 8, "RENORM": True, "ROWS": rows,
-                "TILE": 16, "PDL": True, **more,
+                "TILE": 16, "RANKS": ranks, "PDL": True, **more,
             },
             _WORDS | _GATES,
         )
-        for count, padded, rows, more in (
-            (128, 128, 2, {"live_ptr": None, **_SOFTMAX}),
-            (512, 512, 16, _SOFTMAX),
-            (256, 256, 16, _SIGMOIDS),
-            (128, 128, 2, _SCALED),
+        for count, padded, rows, ranks, more in (
+            (128, 128, 2, 8, {"live_ptr": None, **_SOFTMAX}),
+            (512, 512, 16, 9, _SOFTMAX),
+            (256, 256, 16, 9, _SIGMOIDS),
+            (128, 128, 2, 8, _SCALED),
         )
     ),
     *(
@@ -62,7 +62,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (
             program.expert_kernel,
             {
-                "TOP_K": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
+                "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
                 "GATED": gated, "GELU": gated and not even, "AHEAD": even, "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
@@ -74,7 +74,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             program.combine_kernel,
-            {"COUNT": 128, "TOP_K": 8, "WIDTH_PAD": 2048, "OFFSET": offset, "PDL": True, **more},
+            {"COUNT": 128, "TOP_K": 8, "RANKS": 9, "WIDTH_PAD": 2048, "OFFSET": offset, "PDL": True, **more},
             _WORDS | _SHARED,
         )
         for offset, more in ((0.0, {"shared_ptr": None, "gate_ptr": None}), (1.0, {}), (0.0, {"gate_ptr": None}))

@@ -56,7 +56,9 @@ class Round:
 
     def serves(self, span: Span | None = None, kv_2NSHD: torch.Tensor | None = None) -> bool:
         kv_2NSHD = self.kv_2NSHD if kv_2NSHD is None else kv_2NSHD
-        return kernel.serves(self.normed, self.qkv_FD, None, self.rotation, kv_2NSHD, span or self.span, None)
+        return kernel.serves(
+            self.normed, self.qkv_FD, len(self.qkv_FD), None, self.rotation, kv_2NSHD, span or self.span, None
+        )
 
 
 def test_it_takes_one_open_row_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

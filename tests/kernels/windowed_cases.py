@@ -35,7 +35,14 @@ WINDOWED_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"COUNT": 128, "TOP_K": 8, "WIDTH_PAD": 4096, "OFFSET": 0.0, "PDL": True},
         _NORMS | {"ids_ptr": "*i32"},
     ),
-    (head_gates._gate_kernel, {"SIZE": 128, "TILE": 1024, "WIDE": tl.float32, "PDL": True}, {"gates_ptr": "*bf16"}),
+    *(
+        (
+            head_gates._gate_kernel,
+            {"SIZE": 128, "TILE": 1024, "WIDE": tl.float32, "PDL": True, **squares},
+            {"gates_ptr": "*bf16"},
+        )
+        for squares in ({}, {"squares_ptr": None})
+    ),
     (cap_logits._bound_kernel, {"CAP": 30.0, "TILE": 2048, "WIDE": tl.float32, "PDL": True}, {"logits_ptr": "*bf16"}),
     (swiglu._swiglu_kernel, {"TILE": 1024, "WIDE": tl.float32, "GELU": True, "PDL": True}, {}),
     (

@@ -19,8 +19,10 @@ from services.common.kernels.experts.kernel import (
 from services.common.kernels.experts.reference import combined, routed, taken
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.linear import Normed
+from services.common.kernels.linear.kernel import linear, linear_gated
+from services.common.kernels.linear.tiling import Tiling as Cut
 from services.common.kernels.rms_norm.reference import add_rms_norm
-from tests.kernels.gpu.devices import DEVICE, DTYPES, close, near, randn
+from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, close, near, randn
 
 EPS, COUNT, TOP_K = 1e-6, 6, 3
 SHAPES = ((48, 32), (64, 24))
@@ -201,6 +203,34 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     _, poisoned_TD = run(every, poison=8)
     assert torch.equal(poisoned_TD[9:], total_TD[9:])
     assert torch.equal(poisoned_TD[:8], total_TD[:8])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 5, FEW])
+def test_an_expert_behind_the_others_has_the_bits_of_products_of_its_own(dtype: torch.dtype, rows: int) -> None:
+    """Every row takes it, padding too; the other experts' parts, places and uses are as without it."""
+    hidden, inner = 64, 32
+    normed, weights = rows_of(rows, hidden, dtype), stack(hidden, inner, dtype, COUNT + 1)
+    others = ExpertStack(weights.gate_up_EFD[:COUNT], weights.down_EDF[:COUNT], followed=True)
+    gates_TF, live_T = randn(rows, 16, seed=9), torch.arange(rows, device=DEVICE) % 3 != 1
+    uses = [torch.zeros(COUNT, dtype=torch.int32, device=DEVICE) for _ in range(2)]
+    routes = route(gates_TF, live_T, COUNT, TOP_K, True, uses[0], followed=True)
+    parts_TKD = multiply_experts(normed, routes, others, EPS, SMALL)
+    # The interpreter adds up a step's columns as its library likes, so steps are alike; a GPU chooses its own too.
+    alike = Cut(32, 2 * SMALL.depth // normed.rows_TD.itemsize)
+    for cut in (alike,) if INTERPRETED else (alike, None):
+        inner_TI = linear_gated(normed, weights.gate_up_EFD[COUNT], EPS, cut=cut)
+        shared_TD = linear(inner_TI, weights.down_EDF[COUNT], cut=cut)
+        assert torch.equal(parts_TKD[:, TOP_K], shared_TD)
+    alone = route(gates_TF, live_T, COUNT, TOP_K, True, uses[1])
+    expected_TKD = multiply_experts(normed, alone, others, EPS, SMALL)
+    assert torch.equal(parts_TKD[live_T, :TOP_K], expected_TKD[live_T])
+    assert torch.equal(uses[0], uses[1]) and torch.equal(routes.weights_TK, alone.weights_TK)
+    squares_T = torch.zeros(rows, dtype=torch.int64, device=DEVICE)
+    norm_D, streams = torch.ones(hidden, dtype=dtype, device=DEVICE), [torch.zeros_like(shared_TD) for _ in range(2)]
+    combine(parts_TKD, routes, parts_TKD[:, TOP_K], None, streams[0], norm_D, squares_T, EPS)
+    combine(expected_TKD, alone, shared_TD, None, streams[1], norm_D, squares_T, EPS)
+    assert torch.equal(streams[0], streams[1])
 
 
 @pytest.mark.parametrize("pairs", [1, 8, 300, 4096])

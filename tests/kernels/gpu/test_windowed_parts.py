@@ -22,6 +22,7 @@ from services.common.kernels.experts.reference import combined, rated, routed, t
 from services.common.kernels.head_gates import kernel as gate_kernel
 from services.common.kernels.head_gates import reference as gate_reference
 from services.common.kernels.linear import Normed, linear_gated
+from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.reference import linear_gated as linear_gated_reference
 from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.kernels.rope import Frequencies, RotationTable
@@ -64,6 +65,17 @@ def test_heads_are_multiplied_by_their_gates(dtype: torch.dtype) -> None:
     gates[0] = torch.tensor([-90.0, 90.0, 0.0])
     expected = gate_reference.gate_heads(mixed.float(), gates.float())
     near(gate_kernel.gate_heads(mixed, gates), expected.double())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gates_behind_other_lines_wait_for_their_norm(dtype: torch.dtype) -> None:
+    """With the bits of gates that a product of its own has divided by the norm's root."""
+    normed, mixed = rows_of(ROWS, 48, dtype), randn(ROWS, 3 * 16, dtype=dtype)
+    lines = randn(ROWS, 16, seed=2, dtype=dtype)
+    one = end_rows(lines.clone(), normed, None, EPS)[:, 8:11]
+    expected = gate_kernel.gate_heads(mixed.clone(), one)
+    assert torch.equal(gate_kernel.gate_heads(mixed.clone(), lines[:, 8:11], normed, EPS), expected)
+    near(expected, gate_reference.gate_heads(mixed.clone(), lines[:, 8:11], normed, EPS).double())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -33,22 +33,26 @@ class ExpertStack:
     """The weights of all experts: gate and up [E, 2 I, D], the gate's lines first, and down [E, D, I].
 
     With `at_2E`, int64, an expert's products lie so many times eight numbers behind these tensors, in any memory that
-    the device reads.
+    the device reads. Where `followed`, one that all rows take lies behind the others, in the same memory.
     """
 
     gate_up_EFD: Tensor
     down_EDF: Tensor
     at_2E: Tensor | None = None
+    followed: bool = False
 
 
 @dataclass(frozen=True)
 class Places:
-    """Pairs of row and rank by tiles of so many places, each of one expert: those, and how many places are taken."""
+    """Pairs of row and rank by tiles of so many places, each of one expert: those, and how many places are taken.
+
+    A row has so many `ranks`: its experts, and behind them the one that all rows take, where that has a tile, too.
+    """
 
     order_NR: Tensor
     tiles_2N: Tensor
     count_1: Tensor
-    top_k: int
+    ranks: int
 
     @property
     def tiles(self) -> int:
@@ -104,8 +108,12 @@ def route(
     renorm: bool,
     uses_E: Tensor | None = None,
     rating: Rating | None = None,
+    followed: bool = False,
 ) -> Routes:
-    """Choose experts by the first `count` columns of the router's product; rows that are not live get none."""
+    """Choose experts by the first `count` columns of the router's product; rows that are not live get none.
+
+    Where they are `followed`, few rows get places with the expert behind them, too.
+    """
     rows = len(gates_TF)
     ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
     weights_TK = torch.empty((rows, top_k), dtype=torch.float32, device=gates_TF.device)
@@ -123,11 +131,12 @@ def route(
             num_warps=1 if count <= 256 else 4, **LAUNCH,
         )  # fmt: skip
         return Routes(ids_TK, weights_TK, count, uses_E=uses_E, none_1=none_1)
-    places = _unwritten(ids_TK, min(count, rows * top_k), FEW)
+    places = _unwritten(ids_TK, min(count, rows * top_k) + followed, FEW, top_k + followed)
     route_few_kernel[(1,)](
         gates_TF, live_T, rating.bias_E, rating.scale_E, ids_TK, weights_TK, places.order_NR, places.tiles_2N,
         places.count_1, uses_E, rows, places.tiles, gates_TF.stride(0), **how,
-        ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW, num_warps=1 if rows == 1 else 8, **LAUNCH,
+        ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW, RANKS=places.ranks, num_warps=1 if rows == 1 else 8,
+        **LAUNCH,
     )  # fmt: skip
     return Routes(ids_TK, weights_TK, count, places)
 
@@ -135,7 +144,10 @@ def route(
 def multiply_experts(
     normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None, gelu: bool = False
 ) -> Tensor:
-    """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
+    """Return what its experts make of each row [T, K, D]; those of no expert are not written.
+
+    Where routes have places with the expert behind all others, its part is the last.
+    """
     cut = cut or tiling(routes.ids_TK.numel(), routes.count)
     places = sort(routes, cut)
     return multiply_down(multiply_gated(normed, stack, places, cut, eps, gelu), stack, routes, places, cut)
@@ -148,7 +160,9 @@ def sort(routes: Routes, cut: Tiling) -> Places:
     ids_P = routes.ids_TK.flatten()
     pairs = len(ids_P)
     count_1 = ids_P.new_zeros(1) if routes.none_1 is None else routes.none_1
-    places = _unwritten(routes.ids_TK, most_tiles(pairs, routes.count, cut), cut.places, count_1)
+    places = _unwritten(
+        routes.ids_TK, most_tiles(pairs, routes.count, cut), cut.places, routes.ids_TK.shape[1], count_1
+    )
     sort_kernel[(routes.count,)](
         ids_P, places.order_NR, places.tiles_2N, count_1, routes.uses_E, pairs, places.tiles,
         CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), PLACES=cut.places, PDL=PDL,
@@ -158,9 +172,9 @@ def sort(routes: Routes, cut: Tiling) -> Places:
     return places
 
 
-def _unwritten(ids_TK: Tensor, tiles: int, places: int, count_1: Tensor | None = None) -> Places:
+def _unwritten(ids_TK: Tensor, tiles: int, places: int, ranks: int, count_1: Tensor | None = None) -> Places:
     order_NR, tiles_2N = ids_TK.new_empty((tiles, places)), ids_TK.new_empty((2, tiles))
-    return Places(order_NR, tiles_2N, ids_TK.new_empty(1) if count_1 is None else count_1, ids_TK.shape[1])
+    return Places(order_NR, tiles_2N, ids_TK.new_empty(1) if count_1 is None else count_1, ranks)
 
 
 def multiply_gated(
@@ -176,9 +190,10 @@ def multiply_gated(
 
 def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: Places, cut: Tiling) -> Tensor:
     """Return places times their expert's last product [T, K, D], by row and rank."""
-    parts_PD = inner_PI.new_empty((routes.ids_TK.numel(), stack.down_EDF.shape[1]))
+    rows = len(routes.ids_TK)
+    parts_PD = inner_PI.new_empty((rows * places.ranks, stack.down_EDF.shape[1]))
     _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut, parts_PD)
-    return parts_PD.view(*routes.ids_TK.shape, -1)
+    return parts_PD.view(rows, places.ranks, -1)
 
 
 def combine(
@@ -197,12 +212,14 @@ def combine(
     `shared_TD` is what all rows take, times the sigmoid of `gate_T` where there is one. The norm is as
     `linear_added` begins it.
     """
-    rows, top_k, width = parts_TKD.shape
+    rows, ranks, width = parts_TKD.shape
     assert stream_TD.is_contiguous(), "rows must be contiguous"
+    assert shared_TD is None or shared_TD.stride(1) == 1, "numbers of a row lie side by side"
     scaled_TD = torch.empty_like(stream_TD)
     combine_kernel[(rows,)](
-        parts_TKD, routes.ids_TK, routes.weights_TK, shared_TD, gate_T, 0 if gate_T is None else gate_T.stride(0),
-        stream_TD, norm_D, scaled_TD, squares_T, width, COUNT=routes.count, TOP_K=top_k,
+        parts_TKD, routes.ids_TK, routes.weights_TK, shared_TD, gate_T, 0 if shared_TD is None else shared_TD.stride(0),
+        0 if gate_T is None else gate_T.stride(0), stream_TD, norm_D, scaled_TD, squares_T, width,
+        COUNT=routes.count, TOP_K=routes.ids_TK.shape[1], RANKS=ranks,
         WIDTH_PAD=triton.next_power_of_2(width), OFFSET=offset, PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
     return Normed(scaled_TD, squares_T), stream_TD
@@ -246,7 +263,7 @@ def _multiply(
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
-        outputs, depth, places.tiles, 1.0 / depth, eps, TOP_K=places.top_k, ROWS=rows, MORE=more, BAND=cut.band,
+        outputs, depth, places.tiles, 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more, BAND=cut.band,
         DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
         AHEAD=cut.ahead and at_E is None, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,

@@ -50,9 +50,13 @@ def route_few_kernel(
     gates_ptr, live_ptr, bias_ptr, scale_ptr, ids_ptr, weights_ptr, order_ptr, tiles_ptr, count_ptr, uses_ptr, rows,
     most_tiles, stride,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
-    CAP: tl.constexpr, FACTOR: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    CAP: tl.constexpr, FACTOR: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Choose as `route_kernel` and place as `sort_kernel` in one program: no expert has more rows than a tile."""
+    """Choose as `route_kernel` and place as `sort_kernel` in one program: no expert has more rows than a tile.
+
+    With one rank more than experts of a row there is one tile more: that of the expert behind all, with every row.
+    """
     allow_next(PDL)
     await_previous(PDL)
     row, expert, rank = tl.arange(0, ROWS)[:, None], tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
@@ -72,11 +76,17 @@ def route_few_kernel(
     used = (counts > 0).to(tl.int32)
     tile = tl.cumsum(used, 0) - 1
     place = tile[None, :] * TILE + tl.cumsum(taken, 0) - 1
-    tl.store(order_ptr + place, row * TOP_K + ranks, mask=taken != 0)
+    tl.store(order_ptr + place, row * RANKS + ranks, mask=taken != 0)
     one = tl.arange(0, COUNT_PAD)
     tl.store(tiles_ptr + tile, one, mask=used != 0)
     tl.store(tiles_ptr + most_tiles + tile, counts, mask=used != 0)
-    tl.store(count_ptr, tl.sum(used, 0))
+    tiles = tl.sum(used, 0)
+    if RANKS > TOP_K:
+        every = tl.arange(0, ROWS)
+        tl.store(order_ptr + tiles * TILE + every, every * RANKS + TOP_K, mask=every < rows)
+        tl.store(tiles_ptr + tiles, COUNT)
+        tl.store(tiles_ptr + most_tiles + tiles, rows)
+    tl.store(count_ptr, tiles + RANKS - TOP_K)
     if uses_ptr is not None:
         tl.store(uses_ptr + one, tl.load(uses_ptr + one, mask=used != 0) + 1, mask=used != 0)
 
@@ -211,7 +221,7 @@ def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.const
 def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
-    TOP_K: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
+    RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
@@ -241,7 +251,7 @@ def expert_kernel(
         pair = tl.where(used, pair, 0)
         lane = tl.arange(0, BAND)
         if GATED:
-            source, target = pair // TOP_K, place
+            source, target = pair // RANKS, place
             line = band * LINES + lane % LINES + lane // LINES * outputs
             fitting = band * LINES + lane % LINES < outputs
         else:
@@ -260,7 +270,7 @@ def expert_kernel(
             later_used = ROWS + tl.arange(0, MORE) < rows
             later_pair = tl.load(order_ptr + later_place, mask=later_used, other=0)
             if GATED:
-                later, later_target = later_pair // TOP_K, later_place
+                later, later_target = later_pair // RANKS, later_place
             else:
                 later, later_target = later_place, later_pair
             later_scale = scales_of(squares_ptr, later, later_used, inverse_depth, eps) if GATED else 1.0
@@ -277,22 +287,25 @@ def expert_kernel(
 @triton.jit
 def added(
     parts_ptr, ids_ptr, weights_ptr, row, column, inside, width,
-    COUNT: tl.constexpr, TOP_K: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    COUNT: tl.constexpr, TOP_K: tl.constexpr, RANKS: tl.constexpr, WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of a row's parts, by rank."""
+    """Return the sum of a row's parts, by rank; there may be more, which nobody has weighted."""
     total = tl.zeros((WIDTH_PAD,), tl.float32)
     for rank in tl.static_range(TOP_K):
         pair = row * TOP_K + rank
         there = inside & (tl.load(ids_ptr + pair) < COUNT)
-        part = tl.load(parts_ptr + pair * width + column, mask=there, other=0.0).to(tl.float32)
+        at = (row * RANKS + rank) * width + column
+        part = tl.load(parts_ptr + at, mask=there, other=0.0).to(tl.float32)
         total = total + part * tl.load(weights_ptr + pair)
     return total
 
 
 @triton.jit
 def combine_kernel(
-    parts_ptr, ids_ptr, weights_ptr, shared_ptr, gate_ptr, gate_stride, stream_ptr, norm_ptr, scaled_ptr, squares_ptr,
-    width, COUNT: tl.constexpr, TOP_K: tl.constexpr, WIDTH_PAD: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
+    parts_ptr, ids_ptr, weights_ptr, shared_ptr, gate_ptr, shared_stride, gate_stride, stream_ptr, norm_ptr, scaled_ptr,
+    squares_ptr, width,
+    COUNT: tl.constexpr, TOP_K: tl.constexpr, RANKS: tl.constexpr, WIDTH_PAD: tl.constexpr, OFFSET: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Add a row's parts by rank, what all rows take, and the stream, in place; round once, and begin the sum's norm."""
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
@@ -300,9 +313,9 @@ def combine_kernel(
     allow_next(PDL)
     norm = norm_weight(tl.load(norm_ptr + column, mask=inside, other=0.0).to(tl.float32), OFFSET)
     await_previous(PDL)
-    total = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, WIDTH_PAD)
+    total = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, RANKS, WIDTH_PAD)
     if shared_ptr is not None:
-        shared = tl.load(shared_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        shared = tl.load(shared_ptr + row * shared_stride + column, mask=inside, other=0.0).to(tl.float32)
         if gate_ptr is not None:
             shared = shared / (1.0 + tl.exp(-tl.load(gate_ptr + row * gate_stride).to(tl.float32)))
         total = total + shared
@@ -325,7 +338,7 @@ def combine_beside_kernel(
     inside = column < width
     allow_next(PDL)
     await_previous(PDL)
-    mixed = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, WIDTH_PAD)
+    mixed = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, TOP_K, WIDTH_PAD)
     mixed = normalised(mixed, mixed_norm_ptr, column, inside, inverse_width, eps, OFFSET)
     dense = tl.load(dense_ptr + row * width + column, mask=inside, other=0.0).to(tl.float32)
     fed = normalised(dense, dense_norm_ptr, column, inside, inverse_width, eps, OFFSET) + mixed

@@ -56,7 +56,7 @@ def store_qkv(
     `mixed` is the projection of rows that were `width` wide; with their squares it is divided by their norm first.
     """
     mixed_TF = mixed.rows_TD
-    assert mixed_TF.is_contiguous(), "rows must be contiguous"
+    assert mixed_TF.stride(1) == 1, "numbers of a row lie side by side"
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
     assert exponents_2NSH is None or mixed_TF.dtype != torch.float64, "codes are made of 32 bits at most"
     (count, lines), (kv_heads, size) = mixed_TF.shape, kv_2NSHD.shape[3:]
@@ -67,7 +67,7 @@ def store_qkv(
     _store_qkv_kernel[(count, sum(kinds))](
         mixed_TF, mixed.squares_T, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD,
         kv_2NSHD if exponents_2NSH is None else exponents_2NSH, slots_T,
-        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / max(width, 1), eps,
+        mixed_TF.stride(0), kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / max(width, 1), eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, HALF_PAD=triton.next_power_of_2(size // 2), WIDE=wide,
         GROUP=GROUP, OFFSET=offset, V_NORM=v_norm, PDL=PDL, **LAUNCH,
     )  # fmt: skip
@@ -76,8 +76,8 @@ def store_qkv(
 
 @triton.jit
 def _store_qkv_kernel(
-    mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, exponents_ptr, slots_ptr, places,
-    inverse_width, eps,
+    mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, exponents_ptr, slots_ptr, stride,
+    places, inverse_width, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr,
     GROUP: tl.constexpr, OFFSET: tl.constexpr, V_NORM: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +88,7 @@ def _store_qkv_kernel(
     Q_GROUPS: tl.constexpr = (QUERIES + GROUP - 1) // GROUP
     KV_GROUPS: tl.constexpr = (KV_HEADS + GROUP - 1) // GROUP
     member = tl.arange(0, GROUP)
-    mixed_ptr += row * (QUERIES + 2 * KV_HEADS) * SIZE
+    mixed_ptr += row * stride
     cos_ptr += row * SIZE
     sin_ptr += row * SIZE
     slot = tl.load(slots_ptr + row).to(tl.int64)

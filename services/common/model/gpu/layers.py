@@ -10,7 +10,7 @@ from torch import Tensor
 from services.common.kernels.ahead import all_layers
 from services.common.kernels.embedding import embedding
 from services.common.kernels.head_gates import gate_heads
-from services.common.kernels.linear import Normed, linear, linear_added, linear_gates, linear_normed
+from services.common.kernels.linear import Normed, linear, linear_added, linear_gates
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
@@ -18,6 +18,7 @@ from services.common.kernels.sandwich import add_normed
 from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv import project_qkv
+from services.common.kernels.store_qkv.kernel import store_qkv
 from services.common.model.gpu.delta_mixer import DeltaMixer
 from services.common.model.gpu.ffn import layer_ffn
 from services.common.model.spec import Attention, LayerSpec, StackSpec
@@ -71,35 +72,61 @@ class SpanAttention:
         """`state` is paged K/V [2, N, S, Hkv, Dh], of codes with their exponents."""
         group, scale = self.spec.groups.index(self.record), self.record.scale
         kv_2NSHD, exponents_2NSH = state[0], state[1] if len(state) > 1 else None
-        mixed_TF = None if len(state) > 1 else self._at_once(normed, rows, group, rotations[group], kv_2NSHD)
+        both_TF = None if self.weights.both_FD is None else linear(normed.rows_TD, self.weights.both_FD)
+        mixed_TF = None
+        if len(state) == 1:
+            mixed_TF = self._at_once(normed, rows, group, rotations[group], kv_2NSHD, both_TF)
         if mixed_TF is None:
             slots_T, v_norm = rows.places(group), self.record.v_norm
-            q_THD = _projected(
-                normed, self.weights, rotations[group], kv_2NSHD, slots_T, self.spec, exponents_2NSH, v_norm
-            )
+            q_THD = self._stored(normed, both_TF, rotations[group], kv_2NSHD, slots_T, exponents_2NSH, v_norm)
             mixed_TF = torch.empty_like(q_THD).flatten(1)
             mine = zip(rows.seen(group), rows.split(q_THD), rows.split(mixed_TF), strict=True)
             for span, (_, q_BWHD), (_, room_BWF) in mine:
                 attend_span(q_BWHD, kv_2NSHD, span, room_BWF, exponents_2NSH, scale)
-        return self._gated(normed, mixed_TF)
+        return self._gated(normed, mixed_TF, both_TF)
 
-    def _gated(self, normed: Normed, mixed_TF: Tensor) -> Tensor:
-        """Multiply the mixed rows by what a product of their own says, where there is one."""
+    @property
+    def _lines(self) -> int:
+        """Of queries, keys and values."""
+        return (self.record.heads + 2 * self.record.kv_heads) * self.record.head_dim
+
+    def _stored(
+        self, normed: Normed, both_TF: Tensor | None, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor,
+        exponents_2NSH: Tensor | None, v_norm: bool,
+    ) -> Tensor:  # fmt: skip
+        """Return the queries [T, Hq, Dh]; keys and values go to their slots."""
+        own, spec = self.weights, self.spec
+        if both_TF is None:
+            return _projected(normed, own, rotation, kv_2NSHD, slots_T, spec, exponents_2NSH, v_norm)
+        mixed, eps, offset = Normed(both_TF[:, : self._lines], normed.squares_T), spec.norm_eps, spec.norm_offset
+        return store_qkv(
+            mixed, own.head_norm_HD, rotation, kv_2NSHD, slots_T, eps, own.bias_F, offset, normed.width,
+            exponents_2NSH, v_norm,
+        )  # fmt: skip
+
+    def _gated(self, normed: Normed, mixed_TF: Tensor, both_TF: Tensor | None) -> Tensor:
+        """Multiply the mixed rows by gates: of heads, which the first product made, or of a product of their own."""
         gate_FD, eps = self.weights.gate_FD, self.spec.norm_eps
         if gate_FD is None:
             return mixed_TF
-        if self.record.head_gates:
-            return gate_heads(mixed_TF, linear_normed(normed, gate_FD, eps))
+        if both_TF is not None:
+            return gate_heads(mixed_TF, both_TF[:, self._lines :][:, : self.record.heads], normed, eps)
         return linear_gates(normed, gate_FD, mixed_TF, eps)
 
-    def _at_once(self, normed: Normed, rows: Rows, group: int, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
+    def _at_once(
+        self, normed: Normed, rows: Rows, group: int, rotation: Rotation, kv_2NSHD: Tensor, both_TF: Tensor | None
+    ) -> Tensor | None:
         """Return the mixed rows where one kernel takes them from the product to their end."""
         if len(rows.parts) > 1 or self.record.scale is not None or self.record.v_norm:
             return None
         (span,), own, spec = rows.seen(group), self.weights, self.spec
+        weight_FD, mixed_TF = own.qkv_FD, None
+        if own.both_FD is not None and both_TF is not None:
+            weight_FD, mixed_TF = own.both_FD, both_TF[:, : self._lines]
         return attend_projected(
-            normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
-        )
+            normed, weight_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset,
+            mixed_TF,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ class Mixture:
         routes, stack = _routed(gates_TF, live_T, own, experts)
         parts_TKD = multiply_experts(normed, routes, stack, eps, gelu=experts.gelu)
         shared_TD = None
-        if own.shared is not None:
+        if parts_TKD.shape[1] > experts.top_k:
+            shared_TD = parts_TKD[:, experts.top_k]
+        elif own.shared is not None:
             shared_TD = linear(linear_gated(normed, own.shared.gate_up_FD, eps, experts.gelu), own.shared.down_DF)
         gate_T = gates_TF[:, experts.count] if own.shared is not None and experts.shared_gated else None
         return combine(
@@ -74,6 +76,7 @@ def _routed(
 ) -> tuple[Routes, ExpertStack]:
     """Return which experts rows take, and where these lie."""
     rating = Rating(own.bias_E, own.scale_E, experts.cap, experts.factor)
-    routes = route(gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E, rating)
     at_2E = None if own.cold is None else own.cold.at_2E
-    return routes, ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E)
+    stack = ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E, own.followed)
+    routes = route(gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E, rating, stack.followed)
+    return routes, stack

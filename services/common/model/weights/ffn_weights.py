@@ -18,8 +18,8 @@ _BESIDE_NORMS = tuple(
     for name in ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
 )
 """Of a dense part's result, of the rows that enter experts beside it, and of theirs."""
-_ROUTER_ROWS = 16
-"""A router's are a multiple of it."""
+_LINES = 16
+"""Those of a small product are a multiple of it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,19 @@ class ExpertWeights:
     bias_E: Tensor | None = None
     scale_E: Tensor | None = None
     cold: ColdExperts | None = None
+
+    @property
+    def followed(self) -> bool:
+        """Whether the part that all rows take lies behind the experts, in the same memory, as if it were one more."""
+        if self.shared is None or self.cold is not None:
+            return False
+        pairs = ((self.gate_up_EFD, self.shared.gate_up_FD), (self.down_EDF, self.shared.down_DF))
+        return all(
+            isinstance(one, Tensor)
+            and one.data_ptr() == stack.data_ptr() + stack.nbytes
+            and one.shape == stack.shape[1:]
+            for stack, one in pairs
+        )
 
     @property
     def expert_bytes(self) -> int:
@@ -135,15 +148,15 @@ def read_ffn(
     if isinstance(ffn, Beside):
         return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
-    router_FD = _filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
+    router_FD = filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
     (gate_up_EFD, down_EDF), cold = (_read_stacked if stacked else _read_experts)(ffn, read, router_FD)
     return ExpertWeights(
         router_FD=router_FD,
-        gate_up_EFD=gate_up_EFD,
-        down_EDF=down_EDF,
+        gate_up_EFD=gate_up_EFD[: ffn.resident or ffn.count],
+        down_EDF=down_EDF[: ffn.resident or ffn.count],
         cold=cold,
         uses_E=_unused(ffn, router_FD),
-        shared=_read_dense("mlp.shared_expert", read) if ffn.shared else None,
+        shared=_read_shared(ffn, read, gate_up_EFD, down_EDF) if ffn.shared else None,
         bias_E=read("mlp.experts.e_score_correction_bias") if ffn.sigmoid else None,
     )
 
@@ -152,7 +165,7 @@ def _read_beside(ffn: Beside, read: Callable[..., Tensor]) -> BesideWeights:
     """Read both parts. What the router multiplies normalised rows by goes into its own lines."""
     lines_ED, dense_D, into_D, mixed_D = read("router.proj.weight"), *(read(name) for name in _BESIDE_NORMS)
     experts = ExpertWeights(
-        router_FD=_filled(lines_ED * read("router.scale") * lines_ED.shape[1] ** -0.5),
+        router_FD=filled(lines_ED * read("router.scale") * lines_ED.shape[1] ** -0.5),
         gate_up_EFD=read("experts.gate_up_proj"),
         down_EDF=read("experts.down_proj"),
         uses_E=_unused(ffn.experts, lines_ED),
@@ -161,9 +174,10 @@ def _read_beside(ffn: Beside, read: Callable[..., Tensor]) -> BesideWeights:
     return BesideWeights(_read_dense("mlp", read), experts, dense_D, into_D, mixed_D)
 
 
-def _filled(router_FD: Tensor) -> Tensor:
-    beyond = -len(router_FD) % _ROUTER_ROWS
-    return torch.cat((router_FD, router_FD.new_zeros((beyond, router_FD.shape[1])))) if beyond else router_FD
+def filled(*weights_FD: Tensor) -> Tensor:
+    """Return the lines of weights, and zeros up to a number of lines that kernels like."""
+    beyond = -sum(map(len, weights_FD)) % _LINES
+    return torch.cat((*weights_FD, weights_FD[0].new_zeros((beyond, weights_FD[0].shape[1]))))
 
 
 def _unused(ffn: Experts, like: Tensor) -> Tensor:
@@ -173,8 +187,8 @@ def _unused(ffn: Experts, like: Tensor) -> Tensor:
 def _read_stacked(
     ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor
 ) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
-    """Read the experts of each product at once."""
-    if not ffn.resident:
+    """Read the experts of each product at once, and copy them where they do not lie alone."""
+    if not ffn.resident and not _behind(ffn):
         return (read(STACKED), read(_DOWN_STACKED)), None
     stacks, cold = _new_experts(ffn, like_FD)
     for number, name in enumerate((STACKED, _DOWN_STACKED)):
@@ -189,17 +203,34 @@ def _read_experts(
     """Read experts one by one into their places: of a layer's gigabytes there is never a second copy."""
     stacks, cold = _new_experts(ffn, like_FD)
     for index in range(ffn.count):
-        prefix = f"mlp.experts.{index}"
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
-        both_FD[: ffn.inner].copy_(read(f"{prefix}.gate_proj.weight"))
-        both_FD[ffn.inner :].copy_(read(f"{prefix}.up_proj.weight"))
-        down_DF.copy_(read(f"{prefix}.down_proj.weight"))
+        _read_into(both_FD, down_DF, f"mlp.experts.{index}", read)
     return stacks, cold
 
 
+def _read_shared(ffn: Experts, read: Callable[..., Tensor], gate_up_EFD: Tensor, down_EDF: Tensor) -> DenseWeights:
+    """Read the part that all rows take, into its place behind the experts where it has one."""
+    if not _behind(ffn):
+        return _read_dense("mlp.shared_expert", read)
+    _read_into(gate_up_EFD[ffn.count], down_EDF[ffn.count], "mlp.shared_expert", read)
+    return DenseWeights(gate_up_EFD[ffn.count], down_EDF[ffn.count])
+
+
+def _read_into(both_FD: Tensor, down_DF: Tensor, prefix: str, read: Callable[..., Tensor]) -> None:
+    inner = down_DF.shape[1]
+    both_FD[:inner].copy_(read(f"{prefix}.gate_proj.weight"))
+    both_FD[inner:].copy_(read(f"{prefix}.up_proj.weight"))
+    down_DF.copy_(read(f"{prefix}.down_proj.weight"))
+
+
 def _new_experts(ffn: Experts, like_FD: Tensor) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
-    hidden, inner = like_FD.shape[1], ffn.inner
-    return new_experts(ffn.count, ffn.resident or ffn.count, ((2 * inner, hidden), (hidden, inner)), like_FD)
+    hidden, inner, count = like_FD.shape[1], ffn.inner, ffn.count + _behind(ffn)
+    return new_experts(count, ffn.resident or count, ((2 * inner, hidden), (hidden, inner)), like_FD)
+
+
+def _behind(ffn: Experts) -> bool:
+    """Whether the part that all rows take gets its place behind the experts: it has their size, and none is cold."""
+    return ffn.shared == ffn.inner and not ffn.resident
 
 
 def _read_dense(prefix: str, read: Callable[..., Weight]) -> DenseWeights:

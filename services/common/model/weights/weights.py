@@ -22,6 +22,7 @@ from services.common.model.weights.ffn_weights import (
     ExpertWeights,
     FfnWeights,
     ffn_shapes,
+    filled,
     read_ffn,
 )
 from services.common.model.weights.fold import halves_apart, queries_and_gates
@@ -41,7 +42,8 @@ class AttentionWeights:
     """Queries, keys and values are concatenated along their outputs; head norms are repeated per head.
 
     `gate_FD`, where there is one, is the product whose sigmoid the mixed rows are multiplied by, or whose softplus
-    multiplies their heads.
+    multiplies their heads. Gates of heads lie behind `qkv_FD` in the same memory, `both_FD`, filled up with zeros: one
+    product makes both.
     """
 
     qkv_FD: Weight
@@ -49,6 +51,7 @@ class AttentionWeights:
     head_norm_HD: Tensor | None
     o_DF: Weight
     gate_FD: Tensor | None = None
+    both_FD: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,10 @@ class LayerWeights:
         mixer, ffn = self.attention, self.dense
         own = (mixer.qkv_FD, mixer.o_DF, ffn.gate_up_FD, ffn.down_DF)
         qkv_FD, o_DF, gate_up_FD, down_DF = (quantised(weight) for weight in own if isinstance(weight, Tensor))
+        gate_FD = None if mixer.gate_FD is None else mixer.gate_FD.clone()
         return replace(
             self,
-            mixer=replace(mixer, qkv_FD=qkv_FD, o_DF=o_DF),
+            mixer=replace(mixer, qkv_FD=qkv_FD, o_DF=o_DF, gate_FD=gate_FD, both_FD=None),
             ffn=DenseWeights(gate_up_FD=gate_up_FD, down_DF=down_DF),
         )
 
@@ -149,6 +153,8 @@ def widened_bytes(weights: ModelWeights) -> int:
 def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Weight, ...]:
     if isinstance(mixer, DeltaWeights):
         return mixer.into_FD, mixer.o_DF
+    if mixer.both_FD is not None:
+        return mixer.both_FD, mixer.o_DF
     return (mixer.qkv_FD, mixer.o_DF) if mixer.gate_FD is None else (mixer.qkv_FD, mixer.o_DF, mixer.gate_FD)
 
 
@@ -273,17 +279,23 @@ def _read_attention(
     products = "qkk" if attention.k_as_v else "qkv"
     names = [f"self_attn.{name}_proj.weight" for name in products]
     qkv_FD: Weight
-    gate_FD = read("self_attn.g_proj.weight") if attention.head_gates else None
+    gate_FD, both_FD = None, None
     if attention.gated:
         qkv_FD, gate_FD = queries_and_gates(read(*names), attention)
     else:
         qkv_FD = weigh(*names)
+    qkv_FD = changed(qkv_FD, lambda lines: halves_apart(lines, attention))
+    if attention.head_gates:
+        assert isinstance(qkv_FD, Tensor), "products of a block with gates are not packed"
+        count, both_FD = len(qkv_FD), filled(qkv_FD, read("self_attn.g_proj.weight"))
+        qkv_FD, gate_FD = both_FD[:count], both_FD[count : count + attention.heads]
     return AttentionWeights(
-        qkv_FD=changed(qkv_FD, lambda lines: halves_apart(lines, attention)),
+        qkv_FD=qkv_FD,
         bias_F=bias_F,
         head_norm_HD=_head_norms(attention, read) if attention.qk_norm else None,
         o_DF=weigh("self_attn.o_proj.weight"),
         gate_FD=gate_FD,
+        both_FD=both_FD,
     )
 
 

@@ -28,14 +28,17 @@ def attend_mixed(heads: Heads, span: Span) -> Tensor:
 
 
 def serves(
-    normed: Normed, qkv_FD: Tensor, norm_HD: Tensor | None, rotation: Rotation, kv_2NSHD: Tensor, span: Span,
-    bias_F: Tensor | None,
+    normed: Normed, qkv_FD: Tensor, lines: int, norm_HD: Tensor | None, rotation: Rotation, kv_2NSHD: Tensor,
+    span: Span, bias_F: Tensor | None,
 ) -> bool:  # fmt: skip
-    """Whether the kernel takes a round, behind a product that lets it begin when all before that is complete."""
+    """Whether the kernel takes a round, behind a product that lets it begin when all before that is complete.
+
+    So many of the product's first `lines` are those of heads.
+    """
     block, kv_heads, size = kv_2NSHD.shape[2:]
     if span.positions_BW.numel() != 1 or not span.mask.is_open or block % _LEAST_BLOCK:
         return False
-    if not takes_row(len(qkv_FD) // size // kv_heads - 2, kv_heads, size, span.short):
+    if not takes_row(lines // size // kv_heads - 2, kv_heads, size, span.short):
         return False
     if not readable(
         (torch.bfloat16, (kv_2NSHD, norm_HD, bias_F)), (torch.float32, rotation), (torch.int32, (span.block_table_BN,)),
@@ -44,7 +47,7 @@ def serves(
         return False
     if not engine_of(normed.rows_TD, qkv_FD).earlier_is_complete:
         return False
-    return _usable(normed.rows_TD.device, _shape(len(qkv_FD), kv_2NSHD))
+    return _usable(normed.rows_TD.device, _shape(lines, kv_2NSHD))
 
 
 def _shape(lines: int, kv_2NSHD: Tensor) -> Shape:

@@ -183,6 +183,27 @@ def test_both_layouts_of_files_are_the_same_model(family: str, tmp_path: Path) -
     assert_same(load_target(folder), apart)
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(("shared", "behind"), [(32, True), (24, False)])
+def test_what_all_rows_take_lies_behind_experts_of_its_size(
+    shared: int, behind: bool, stacked: bool, tmp_path: Path
+) -> None:
+    """In one memory with them, in either layout of files; tensors are those of the file."""
+    changes = {**EXPERTS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": shared}
+    folder = write_tiny(tmp_path, 1, family="qwen3_5_moe_text", changes=changes).target
+    tensors = load_file(folder / "model.safetensors")
+    if stacked:
+        rewrite(folder, stack_experts)
+    found = [own for own in load_target(folder).mixtures if own.shared is not None]
+    assert [own.followed for own in found] == [behind] * len(found)
+    assert len(found) > 1
+    prefix = next(name.partition(".shared_expert.")[0] for name in tensors if ".layers.0.mlp.shared_expert." in name)
+    halves = [tensors[f"{prefix}.shared_expert.{kind}_proj.weight"].float() for kind in ("gate", "up")]
+    products = [weight.float() for weight in found[0].shared.products]  # type: ignore[union-attr]
+    assert torch.equal(products[0], torch.cat(halves))
+    assert torch.equal(products[1], tensors[f"{prefix}.shared_expert.down_proj.weight"].float())
+
+
 @pytest.mark.parametrize("layout", ["fp8-bf16", "awq", "ct-int4", "ct-nvfp4"])
 def test_packed_experts_are_those_of_the_twin(layout: str, tmp_path: Path) -> None:
     """One by one, as published; the router stays plain."""
