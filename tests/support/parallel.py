@@ -22,11 +22,8 @@ ASKS_ORACLE = re.compile(
     r"^\s+from (?:transformers|compressed_tensors)|parity import|format_quality import", re.MULTILINE
 )
 """In a test file, or of a module that it uses."""
-RELEASES = ("exact_served", "installed", "ipv6", "live", "ray_cluster", "ray_pairs", "rolling_restart", "trace")
-RAYS = (RAY, *(f"tests/deploy/full/test_{each}.py" for each in RELEASES))
-"""What starts a Ray."""
-BEGIN_EARLY: tuple[str | tuple[str, ...], ...] = (
-    RAYS,
+BEGIN_EARLY = (
+    RAY,
     "tests/kernels/test_interpreted.py",
     "tests/kernels/test_compiled.py",
     "tests/faults/",
@@ -37,7 +34,7 @@ BEGIN_EARLY: tuple[str | tuple[str, ...], ...] = (
 
 def company(path: str, of_the_fleet: bool, asks_oracle: bool = False) -> str:
     """The tests that a test stays with, by the path of its file, and by what its file uses."""
-    if path.startswith(RAYS):
+    if path.startswith(RAY):
         return RAY
     return FLEET if of_the_fleet else ORACLE if asks_oracle else path
 

@@ -118,6 +118,11 @@ DRAFTERS: Mapping[str, Mapping[str, Any]] = {
             "selector_rank": 12, "selector_top_k": 6,
         },
     },
+    "dflash_gated": {
+        "architectures": ["DFlashLagunaForCausalLM"], "gating": "per-head", "layer_types": ["sliding_attention"] * 2,
+        "sliding_window": 12, "sliding_windows": [12, 12], "eagle_aux_hidden_state_layer_ids": [1, 2, 3],
+        "dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": [0, 1, 2], "causal": True},
+    },
 }  # fmt: skip
 """What each kind's config.json changes in that of a tiny drafter; None takes a key away."""
 _CHAT_TEMPLATE = (

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
 from services.common.model.cpu.cpu import HostBlockAttention, HostStack
-from services.common.model.cpu.cpu_hybrid import host_mixer
+from services.common.model.cpu.cpu_hybrid import HostHeadGates, host_mixer
 from services.common.model.fields.errors import ModelError
 from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.spec import ModelSpec, Rope, StackSpec
 from services.common.model.states.states import LayerState, Rows, SpanPlan
-from services.common.model.weights.weights import LayerWeights
+from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 _HEAD_SIZES = {16, 32, 64, 128}
 """Of keys and of values, for which there are kernels."""
@@ -71,7 +71,12 @@ def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor,
     seen = list(zip(layers, views, strict=True))
     if on_kernel(norm_D):
         return KernelStack(spec, layers, norm_D, [BlockAttention(layer.attention, spec, view) for layer, view in seen])
-    return HostStack(spec, layers, norm_D, [HostBlockAttention(layer.attention, spec, view) for layer, view in seen])
+    return HostStack(spec, layers, norm_D, [_host_block(layer.attention, spec, view) for layer, view in seen])
+
+
+def _host_block(weights: AttentionWeights, spec: StackSpec, view: int) -> nn.Module:
+    attention = HostBlockAttention(weights, spec, view)
+    return attention if weights.gate_FD is None else HostHeadGates(attention, weights.gate_FD)
 
 
 def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:

@@ -5,6 +5,7 @@ They depend on the target's features alone, so the target writes them while it v
 
 import logging
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +23,13 @@ from services.common.model.drafters.chain_context import load_chain_context
 from services.common.model.drafters.spec import (
     FC,
     HIDDEN_NORM,
+    INPUT_NORM,
     ChainSpec,
     DrafterSpec,
     block_shapes,
     context_shapes,
     prefixes,
+    tap_norms,
 )
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import rotation_table
@@ -40,7 +43,11 @@ host_store = store_context.reference  # TorchScript takes a plain function
 
 
 class BlockContext:
-    """The target's half: features -> fc -> hidden_norm -> keys and values of every drafter layer."""
+    """The target's half: features -> fc -> hidden_norm -> keys and values of every drafter layer.
+
+    Where each tap has a norm, and each layer's stands before its keys and values, their weights are folded into `fc`
+    and into these products: what is left is to divide rows by their root mean square.
+    """
 
     seed_width = 0
 
@@ -58,11 +65,13 @@ class BlockContext:
         self.spec = spec
         self.revision = revision
         self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
+        self._ones_D = torch.ones_like(hidden_norm_D) if spec.normed_taps else None
         self._key_norm_LHD = key_norms_LD[:, None].repeat(1, spec.attention.kv_heads, 1)
         self._table = rotation_table(spec, positions, fc_DF.dtype, fc_DF.device)
         self._host: _HostContext | None = None
         if not on_kernel(fc_DF):
-            self._host = compiled(_HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD, spec.norm_eps))
+            weights = fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD
+            self._host = compiled(_HostContext(*weights, spec.norm_eps, spec.normed_taps))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -118,9 +127,13 @@ class BlockContext:
             self._host(features_TF, rotation, draft_kv_L2NSHD, rows.slots_T)
 
     def _by_kernels(self, features_TF: Tensor, rows: Rows, rotation: Rotation, draft_kv_L2NSHD: Tensor) -> None:
-        eps = self.spec.norm_eps
+        eps, ones_D = self.spec.norm_eps, self._ones_D
+        if ones_D is not None:
+            features_TF = rms_norm(features_TF.reshape(-1, len(ones_D)), ones_D, eps).view(features_TF.shape)
         fused_TD = linear(features_TF, self._fc_DF)
         context_TD = rms_norm(fused_TD, self._hidden_norm_D, eps)
+        if ones_D is not None:
+            context_TD = rms_norm(context_TD, ones_D, eps)
         mixed_TF = linear(context_TD, self._kv_FD)
         store_context(mixed_TF, self._key_norm_LHD, rotation, draft_kv_L2NSHD, rows.slots_T, eps)
 
@@ -128,14 +141,24 @@ class BlockContext:
 class _HostContext(nn.Module):
     """The same on a CPU."""
 
-    def __init__(self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, eps: float) -> None:
+    normed: Final[bool]
+
+    def __init__(
+        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, eps: float, normed: bool
+    ) -> None:
         super().__init__()
+        self.normed = normed
         self.fc, self.kv = product(fc_DF), product(kv_FD)
         self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, eps
 
     def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
         """Write the context K/V of rows at their slots."""
+        if self.normed:
+            taps_TND = features_TF.unflatten(1, [-1, self.hidden_norm_D.shape[0]])
+            features_TF = norms.rms_norm(taps_TND, None, self.eps).flatten(1)
         context_TD = norms.rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
+        if self.normed:
+            context_TD = norms.rms_norm(context_TD, None, self.eps)
         host_store(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
 
 
@@ -174,6 +197,8 @@ def load_context(
         )  # fmt: skip
     dtype, device = target.dtype, target.device
     tensors = {name: checkpoint.read(name, shape, dtype) for name, shape in context_shapes(spec).items()}
+    if spec.normed_taps:
+        _fold_norms(spec, tensors)
     layers = [f"{prefix}.self_attn" for prefix in prefixes(spec)]
     kv_FD = torch.cat([tensors[f"{layer}.{name}.weight"] for layer in layers for name in ("k_proj", "v_proj")])
     norms_LD = torch.stack([tensors[f"{layer}.k_norm.weight"] for layer in layers])
@@ -181,3 +206,15 @@ def load_context(
     return BlockContext(
         spec, fc_DF, hidden_norm_D, kv_FD.to(device), norms_LD.to(device), checkpoint.revision, positions
     )
+
+
+def _fold_norms(spec: DrafterSpec, tensors: dict[str, Tensor]) -> None:
+    """Multiply columns of `fc` by the weights of taps' norms, and those of keys and values by their layer's."""
+
+    def fold(name: str, norm_D: Tensor) -> None:
+        tensors[name] = (tensors[name].double() * norm_D.double()).to(norm_D.dtype)
+
+    fold(FC, torch.cat([tensors[name] for name in tap_norms(spec)]))
+    for prefix in prefixes(spec):
+        for name in ("k_proj", "v_proj"):
+            fold(f"{prefix}.self_attn.{name}.weight", tensors[f"{prefix}.{INPUT_NORM}"])

@@ -26,7 +26,7 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
     block_size = _block_size(fields, inner)
     masks = _masks(fields, inner, block_size)
     stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
-    num_target_layers = _target_layers(fields)
+    num_target_layers = _target_layers(fields, inner)
     return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
@@ -102,11 +102,12 @@ def _layer_ids(fields: Fields, inner: Fields, target_layers: int, draft_layers: 
     return layer_ids
 
 
-def _target_layers(fields: Fields) -> int:
+def _target_layers(fields: Fields, inner: Fields) -> int:
     """Return how many layers the target has; files that name the layers they read need not say."""
-    if fields.take("num_target_layers", _ANY, default=None) is None and fields.take("target_layer_ids", _ANY, None):
+    holder = _holder(fields, inner, "num_target_layers")
+    if holder.take("num_target_layers", _ANY, default=None) is None and fields.take("target_layer_ids", _ANY, None):
         return 0
-    return fields.positive("num_target_layers", most=MOST_LAYERS)
+    return holder.positive("num_target_layers", most=MOST_LAYERS)
 
 
 def _draft_vocab(fields: Fields, vocab: int) -> int:

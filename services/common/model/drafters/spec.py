@@ -10,6 +10,8 @@ from services.common.model.spec import StackSpec
 from services.common.model.weights.weights import LayerWeights, Shapes, layer_shapes
 
 FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
+INPUT_NORM = "input_layernorm.weight"
+"""Of a block."""
 EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 """Tables that some files carry beside; others take the target's."""
 DRAFT_TO_TARGET = "d2t"
@@ -57,7 +59,8 @@ class DrafterSpec(AnyDrafterSpec):
     computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
     (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
     `anchor_predicts` the token behind it, the anchor's row too. `short_sizes` are sizes below `block_size` that it was
-    trained for too.
+    trained for too. With `normed_taps` each tap passes a norm of its own before `fc`, and what comes out each layer's
+    own before its keys and values.
     """
 
     block_size: int
@@ -67,6 +70,7 @@ class DrafterSpec(AnyDrafterSpec):
     logit_cap: float = 0.0
     anchor_predicts: bool = False
     short_sizes: tuple[int, ...] = ()
+    normed_taps: bool = False
 
     @property
     def first_row(self) -> int:
@@ -101,15 +105,22 @@ def prefixes(spec: DrafterSpec) -> list[str]:
 
 def drafter_shapes(spec: DrafterSpec) -> Shapes:
     """Return name and shape of every tensor of a checkpoint."""
-    fc = {name: shape for name, shape in context_shapes(spec).items() if name in (FC, HIDDEN_NORM)}
-    return fc | block_shapes(spec)
+    before = (FC, HIDDEN_NORM, *tap_norms(spec))
+    return {name: shape for name, shape in context_shapes(spec).items() if name in before} | block_shapes(spec)
+
+
+def tap_norms(spec: DrafterSpec) -> list[str]:
+    """Return the names of the taps' norms, where they have any."""
+    count = len(spec.target_layer_ids) if spec.normed_taps else 0
+    return [f"aux_hidden_norms.{index}.weight" for index in range(count)]
 
 
 def context_shapes(spec: DrafterSpec) -> Shapes:
     """Return those that the target reads: layers give their keys and values only."""
     width = spec.hidden_size
     shapes: Shapes = {FC: (width, len(spec.target_layer_ids) * width), HIDDEN_NORM: (width,)}
-    read = ("k_proj.weight", "v_proj.weight", "k_norm.weight")
+    shapes |= dict.fromkeys(tap_norms(spec), (width,))
+    read = ("k_proj.weight", "v_proj.weight", "k_norm.weight", *([INPUT_NORM] if spec.normed_taps else []))
     return shapes | {name: shape for name, shape in block_shapes(spec).items() if name.endswith(read)}
 
 

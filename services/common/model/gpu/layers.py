@@ -10,7 +10,7 @@ from torch import Tensor
 from services.common.kernels.ahead import all_layers
 from services.common.kernels.embedding import embedding
 from services.common.kernels.head_gates import gate_heads
-from services.common.kernels.linear import Normed, linear, linear_added, linear_gates
+from services.common.kernels.linear import Normed, linear, linear_added, linear_gates, linear_normed
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
@@ -147,7 +147,11 @@ class BlockAttention:
         q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows.slots_T, self.spec)
         shape = part.span.positions_BW.shape
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
-        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, kv_2NSHD, rows.views[self.view]).flatten(0, 1)
+        view, gate_FD = rows.views[self.view], self.weights.gate_FD
+        mixed_TF = attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, kv_2NSHD, view).flatten(0, 1)
+        if gate_FD is None:
+            return mixed_TF
+        return gate_heads(mixed_TF, linear_normed(normed, gate_FD, self.spec.norm_eps))
 
 
 def _projected(

@@ -78,8 +78,8 @@ def _original(inner: Fields, positions: int) -> int:
 def _turning(fields: Fields, inner: Fields, head_dim: int, usual: float) -> int | None:
     """Return how many dimensions of a head turn; None for all."""
     share = inner.number(_SHARE, default=fields.number(_SHARE, default=usual))
-    turning = int(head_dim * share)
-    if share > 1 or turning < 2 or turning % 2:
+    turning = int(head_dim * share) if share <= 1 else 0
+    if turning < 2 or turning % 2:
         raise inner.error(_SHARE, f"{share} of {head_dim} dimensions is not supported")
     return None if turning == head_dim else turning
 

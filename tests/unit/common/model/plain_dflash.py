@@ -24,7 +24,7 @@ class PlainDflash:
     def hidden(self, features_PF: Tensor, anchor: int, embed_VD: Tensor, block: int) -> Tensor:
         """Return the block's normalised hidden states [block, D]; the anchor's position is len(features)."""
         w, count = self.weights, len(features_PF)
-        context_PD = self.norm(features_PF @ w["fc.weight"].T, w["hidden_norm.weight"])
+        context_PD = self.norm(self.taken(features_PF) @ w["fc.weight"].T, w["hidden_norm.weight"])
         ids = [anchor] + [self.said("mask_token_id")] * (block - 1)
         x_BD = embed_VD[ids] * self.said("input_embedding_scale", 1.0)
         for layer in range(self.config["num_hidden_layers"]):
@@ -44,6 +44,18 @@ class PlainDflash:
     def around(self, own: str, side: int, normed_BD: Tensor, rows_BD: Tensor) -> Tensor:
         """What a convolution makes of rows; the first generation has none."""
         return rows_BD
+
+    def taken(self, features_PF: Tensor) -> Tensor:
+        """The features as `fc` takes them."""
+        return features_PF
+
+    def before_layer(self, own: str, context_PD: Tensor) -> Tensor:
+        """The context as a layer's keys and values take it."""
+        return context_PD
+
+    def gated(self, own: str, normed_BD: Tensor, mixed_BF: Tensor) -> Tensor:
+        """Mixed rows before their product."""
+        return mixed_BF
 
     def drafts(self, hidden_BD: Tensor, anchor: int, lm_head_VD: Tensor) -> list[int]:
         """The greedy drafts of a block."""
@@ -70,7 +82,7 @@ class PlainDflash:
 
     def attention(self, own: str, normed_BD: Tensor, context_PD: Tensor, sees_BT: Tensor) -> Tensor:
         w, head, count = self.weights, self.config["head_dim"], len(context_PD)
-        rows_TD = torch.cat((context_PD, normed_BD))
+        rows_TD = torch.cat((self.before_layer(own, context_PD), normed_BD))
         positions_T = torch.arange(len(rows_TD))
         q_BHD = self.heads(normed_BD @ w[own + "q_proj.weight"].T, w[own + "q_norm.weight"], positions_T[count:])
         k_THD = self.heads(rows_TD @ w[own + "k_proj.weight"].T, w[own + "k_norm.weight"], positions_T)
@@ -80,7 +92,7 @@ class PlainDflash:
         for index in range(q_BHD.shape[1]):
             scores_BT = q_BHD[:, index] @ k_THD[:, index // group].T / head**0.5
             outs.append(torch.where(sees_BT, scores_BT, -torch.inf).softmax(-1) @ v_THD[:, index // group])
-        mixed: Tensor = torch.cat(outs, -1) @ w[own + "o_proj.weight"].T
+        mixed: Tensor = self.gated(own, normed_BD, torch.cat(outs, -1)) @ w[own + "o_proj.weight"].T
         return mixed
 
     def heads(self, flat: Tensor, weight: Tensor, positions_T: Tensor) -> Tensor:

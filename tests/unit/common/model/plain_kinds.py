@@ -53,4 +53,26 @@ class PlainDflash2(PlainDflash):
         return drafts
 
 
-PLAIN: dict[str, type[PlainDflash]] = {"dflash": PlainDflash, "dspark": PlainDspark, "dflash2": PlainDflash2}
+class PlainGated(PlainDflash):
+    """Norms of taps and of what layers take of the context, and gates of heads."""
+
+    def taken(self, features_PF: Tensor) -> Tensor:
+        taps = features_PF.chunk(len(self.said("target_layer_ids")), -1)
+        normed = [self.norm(tap, self.weights[f"aux_hidden_norms.{index}.weight"]) for index, tap in enumerate(taps)]
+        return torch.cat(normed, -1)
+
+    def before_layer(self, own: str, context_PD: Tensor) -> Tensor:
+        return self.norm(context_PD, self.weights[own.replace("self_attn", "input_layernorm") + "weight"])
+
+    def gated(self, own: str, normed_BD: Tensor, mixed_BF: Tensor) -> Tensor:
+        gate_BH: Tensor = torch.log(1.0 + torch.exp(normed_BD @ self.weights[own + "g_proj.weight"].T))
+        gated_BHD: Tensor = mixed_BF.unflatten(1, (gate_BH.shape[1], -1)) * gate_BH[:, :, None]
+        return gated_BHD.flatten(1)
+
+
+PLAIN: dict[str, type[PlainDflash]] = {
+    "dflash": PlainDflash,
+    "dflash_gated": PlainGated,
+    "dspark": PlainDspark,
+    "dflash2": PlainDflash2,
+}

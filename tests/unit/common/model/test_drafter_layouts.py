@@ -10,7 +10,7 @@ from services.common.kernels.rope import Yarn
 from services.common.kernels.span_attention import Mask
 from services.common.model import ModelError
 from services.common.model.drafters import read_drafter_spec
-from services.common.model.drafters.spec import DrafterSpec, context_shapes
+from services.common.model.drafters.spec import DrafterSpec, context_shapes, drafter_shapes
 from services.common.model.spec import Rope
 
 OPEN, SLIDING = Mask(), Mask(2048, causal=True)
@@ -43,6 +43,14 @@ def full(layers: int) -> dict[str, Any]:
 
 GEMMA = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0, "vocab_size": 262144, "rope_theta": 1000000}
 CAPPED = {"final_logit_softcapping": 30.0}
+GATED: dict[str, Any] = sizes(3072, 12288, 6, 0) | slides(6, 0, 512) | {
+    "architectures": ["DFlashLagunaForCausalLM"], "model_type": "laguna", "gating": "per-head", "vocab_size": 100352,
+    "draft_vocab_size": 100352, "num_attention_heads": 72, "rope_theta": 500000.0, "sliding_windows": [512] * 6,
+    "max_position_embeddings": 1048576, "eagle_aux_hidden_state_layer_ids": [2, 11, 20, 30, 39, 48],
+} | taps(12, 1, 10, 19, 29, 38, 47, block_size=16, num_target_layers=48, causal=True)  # fmt: skip
+for _name in ("num_target_layers", "use_sliding_window", "max_window_layers"):
+    del GATED[_name]
+"""Of Laguna S 2.1, which says in `dflash_config` what others say beside it."""
 LAYOUTS: dict[str, dict[str, Any]] = {
     "Qwen3.5-4B": sizes(2560, 9728, 5, 32) | full(5) | NEW_ROPE | {"block_size": 16}
     | taps(248077, 1, 5, 9, 13, 16, 20, 24, 28),
@@ -60,6 +68,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     | taps(4, 1, 6, 11, 17, 22, 27),
     "Gemma4-31B": sizes(5376, 10752, 5, 60) | slides(4, 1) | GEMMA | {"num_attention_heads": 64, "block_size": 16}
     | taps(4, 1, 12, 23, 35, 46, 57, input_embedding_scale=73.5, **CAPPED),
+    "Laguna-S-2.1": GATED,
     "none causal": sizes(5120, 17408, 5, 64) | slides(5, 0) | NEW_ROPE | {"is_causal": False}
     | taps(248070, 5, 19, 33, 47, 61, block_size=8),
 }  # fmt: skip
@@ -115,12 +124,21 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
     assert (spec.embed_scale, spec.logit_scale, spec.logit_cap) == (1.0, 1.0, 30.0)
     assert read(tmp_path, LAYOUTS["Gemma4-31B"]).embed_scale == 73.5
     assert read(tmp_path, LAYOUTS["gpt-oss-20b"]).block_size == 8
+    spec = read(tmp_path, GATED)
+    assert (spec.kind, spec.num_target_layers, spec.block_size, spec.normed_taps) == ("dflash_gated", 48, 16, True)
+    assert spec.masks == (Mask(512, causal=True),) * 6
+    shapes = drafter_shapes(spec)
+    assert shapes["layers.5.self_attn.g_proj.weight"] == (72, 3072)
+    assert shapes["aux_hidden_norms.5.weight"] == (3072,)
 
 
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
-        ({"architectures": ["DFlashLagunaForCausalLM"]}, "architectures: DFlashLaguna.*gated attention.*n-gram drafts"),
+        (GATED | {"gating": "elementwise"}, "gating: "),
+        (GATED | {"sliding_windows": [512] * 5 + [256]}, "sliding_windows: differs"),
+        (GATED | {"eagle_aux_hidden_state_layer_ids": [1, 10, 19, 29, 38, 47]}, "eagle_aux.*one behind each"),
+        (GATED | {"num_experts": 8}, "num_experts: "),
         ({"speculators_model_type": "medusa"}, "speculators_model_type: 'medusa' is not supported, only .*dspark"),
         (
             {"architectures": [["DFlash2DraftModel"], "Eagle3LlamaForCausalLM"]},
@@ -130,4 +148,4 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
 )
 def test_a_relative_is_refused_with_what_to_take_instead(layout: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"config\.json: {sentence}"):
-        read(tmp_path, LAYOUTS["Qwen3.6-27B"] | layout)
+        read(tmp_path, (GATED if "gating" in layout else LAYOUTS["Qwen3.6-27B"]) | layout)

@@ -13,10 +13,7 @@ from services.common.model.stack import Stack, draft_stack
 from services.common.model.weights.weights import Shapes
 
 ARCHITECTURES = ("DFlashDraftModel",)
-REFUSED = {
-    "DFlashLagunaForCausalLM": f"Laguna's gated attention is not supported: take a {ARCHITECTURES[0]} of this target, "
-    "or n-gram drafts, which need no checkpoint",
-}
+REFUSED: dict[str, str] = {}
 
 
 def read_spec(fields: Fields) -> DrafterSpec:
