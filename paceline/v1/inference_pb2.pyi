@@ -797,7 +797,7 @@ class Activity(google.protobuf.message.Message):
     """Mean tokens that a request committed per round over the latest seconds; 0 without a round."""
     @property
     def rounds_by_width(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.int]:
-        """Rounds of the latest seconds by width: keys are span widths W (1 is plain)."""
+        """Rounds of the latest seconds by width, of chains and of trees: keys are rows of a request (1 is plain)."""
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -38,8 +39,8 @@ READY_S = 240.0
 COMPILE_THREADS = 6
 OUT_OF_REACH = "p" * 90
 """Too long a name of a folder for a Unix socket."""
-MEMORY = 6 << 30
-"""Bytes of each target: several are up at once."""
+MEMORY = 30 << 30
+"""Bytes of each target: several are up at once. Of much less the graphs of trees would take too large a part."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,9 @@ def _times(pair: PairProcesses, bucket: int) -> str:
     rounds = [one for one in told.rounds if one.width > 1] or list(told.rounds)
     parts = [statistics.median(getattr(one, name) for one in rounds) for name in ("draft_us", "verify_us", "host_us")]
     costs = {f"{cost.width}{' nodes' * cost.nodes}": round(cost.micros) for cost in told.costs if cost.bucket == bucket}
-    return f"  draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds; costs {costs}"
+    chosen = Counter(f"{one.width}{' nodes' * one.nodes}" for one in told.rounds).most_common()
+    took = f"draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds"
+    return f"  {took}; costs {costs}; rounds {dict(chosen)}"
 
 
 def _share(pair: PairProcesses) -> float:

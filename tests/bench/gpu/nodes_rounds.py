@@ -34,6 +34,11 @@ from tests.bench.gpu.shapes import SHAPES
 
 CONTEXT, ROOM, BUCKETS = 300, 1024, (1, 8, 32)
 REPEATS, THREADS = 40, 12
+_NONE = 0, 0.0
+MEMORY = 60 << 30
+"""Of which a hundredth holds the graphs of all widths; with less there are no trees."""
+_TOLD, _REPLAYS = 8, 10
+"""Kernels that are told of, and rounds that are traced."""
 
 
 def round_lines(name: str, device: str) -> Iterator[str]:
@@ -42,7 +47,7 @@ def round_lines(name: str, device: str) -> Iterator[str]:
     widths, buckets = ((4, 8), (1, 2)) if tiny else ((4, 8, 16, 32), BUCKETS)
     settings = RigSettings(
         SHAPES[name], device, "float32" if tiny else "bfloat16", buckets[-1], (1, *widths), CONTEXT + ROOM,
-        1 << 30 if tiny else 12 << 30,
+        1 << 30 if tiny else MEMORY,
     )  # fmt: skip
     module = "services.target.build_device"
     with (
@@ -65,8 +70,41 @@ def round_lines(name: str, device: str) -> Iterator[str]:
                     rig.reset(bucket, CONTEXT)
                     found.append(f"{width!r} {rig.micros(partial(run, bucket, width), REPEATS):.0f}")
                 yield f"{name} {bucket}: {what} {', '.join(found)} us"
+            if not tiny:
+                yield from _kernels(rig, bucket)
         for bucket in buckets:
             yield from _parts(rig, bucket, int(trees[-1] if tiny else 16), device)
+
+
+def _kernels(rig: Rig, bucket: int) -> Iterator[str]:
+    """Yield what kernels of a verify of sixteen nodes take beside those of a chain, by how much they differ."""
+    found = []
+    for width in (16, Tree(16)):
+        rig.reset(bucket, CONTEXT)
+        found.append(_traced(partial(_verify, rig, bucket, width)))
+    chain, nodes = found
+    names = sorted({*chain, *nodes}, key=lambda name: -abs(nodes.get(name, _NONE)[1] - chain.get(name, _NONE)[1]))
+    for name in names[:_TOLD]:
+        (before, took), (count, takes) = chain.get(name, _NONE), nodes.get(name, _NONE)
+        yield f"  {bucket} x 16: {took:.1f} -> {takes:.1f} us of {before} -> {count} {name[:70]}"
+
+
+def _traced(run: Callable[[], object]) -> dict[str, tuple[int, float]]:
+    """Return launches and microseconds of a round by kernel: from the end of the one before to its own end."""
+    run()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(_REPLAYS):
+            run()
+            torch.cuda.synchronize()
+    on_device = [one for one in profile.events() if one.device_type.name == "CUDA"]
+    spans = sorted((one.time_range.end, one.time_range.start, one.name) for one in on_device)
+    taken: dict[str, list[float]] = {}
+    before = 0.0
+    for end, start, name in spans:
+        taken.setdefault(name, []).append(end - max(before, start))
+        before = end
+    return {name: (len(each) // _REPLAYS, sum(each) / _REPLAYS) for name, each in taken.items()}
 
 
 def _grow(rig: Rig, bucket: int) -> None:

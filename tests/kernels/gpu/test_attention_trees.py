@@ -91,7 +91,7 @@ def test_each_node_has_the_bits_of_plain_decoding(
     assert split_tokens(LENGTHS[1] + 1) < split_tokens(LENGTHS[1] + WIDTH)
     cuts, lengths = list(product((1, 2, 3, MOST_SPLITS), (True, False))), LENGTHS
     if INTERPRETED and not full:
-        cuts, lengths = [(2, True), (MOST_SPLITS, False)], LENGTHS[:2]
+        cuts, lengths = [(1, True), (2, True), (MOST_SPLITS, False)], LENGTHS[:2]
     table = shuffled(lengths, WIDTH)
     kv = randn(2, 1 + table.numel(), BLOCK_SIZE, 1, 32, seed=2, dtype=dtype)
     kv[:, 0] = float("nan")

@@ -46,7 +46,6 @@ def table(rows: Sequence[Row]) -> str:
         "system",
         "tok/s",
         "ratio",
-        "tokens an event",
         "first p50, ms",
         "p99",
         "gaps p50, ms",
@@ -61,7 +60,7 @@ def _line(row: Row, rows: Sequence[Row]) -> list[str]:
     others = [one["tok_s"] for one in rows if one["load"] == row["load"] and one["system"] != "paceline"]
     ratio = f"{row['tok_s'] / max(others):.2f}" if row["system"] == "paceline" and others else ""
     times = [*row["first_ms"].values(), *row["gaps_ms"].values()]
-    shown = [f"{row['tok_s']:,}", ratio, f"{row['tokens_an_event']:.2f}", *(f"{one:g}" for one in times)]
+    shown = [f"{row['tok_s']:,}", ratio, *(f"{one:g}" for one in times)]
     return [row["load"], row["system"], *shown, *(f"{one:,}" for one in row["goodput_tok_s"])]
 
 

@@ -81,40 +81,42 @@ struct Paths {
     __syncwarp();
   }
 
-  // Adds a tile's weighted values; those of the next tile may be on a path, too.
+  // Adds a tile's weighted values; those of the next tile may be on a path, too. Little code: a round runs each layer's
+  // attention once, so what is unrolled comes from memory each time.
   template <int COUNT>
   __device__ __forceinline__ void add(float (&sums)[COUNT], const unsigned (&weights)[TOKENS / 16][4], const Span& span,
                                       int tile, unsigned values, unsigned next_values, int lane) const {
-#pragma unroll
+#pragma unroll 1
     for (int part = 0; part < TOKENS / 16; ++part) {
       const int first = tile * TOKENS + part * 16, position = first + lane % 16;
-      if (first + 16 <= span.length) {
-        add_part(sums, weights[part], line_of(position, tile, values, next_values), lane);
-        continue;
-      }
-      if (first >= span.length + span.width) continue;  // nothing weighs
-      unsigned lines[HALVES][NODES];
+      if (first >= span.length + span.width) break;  // nothing weighs
+      unsigned all[4];
+      choose(all, weights, part);
+      const bool shared = first + 16 <= span.length;
+#pragma unroll 1
+      for (int each = 0; each < (shared ? 1 : HALVES * NODES); ++each) {
+        const int half = each / NODES, node = first_node(half) + each % NODES;
+        if (!shared && !weighs(span, half, node, first)) continue;
+        const bool mine = (first_row(half) + lane / 4) / GROUP == node;
+        unsigned own[4];
 #pragma unroll
-      for (int half = 0; half < HALVES; ++half)
-#pragma unroll
-        for (int each = 0; each < NODES; ++each)
-          lines[half][each] = line_on_path(span, first_node(half) + each, position, tile, values, next_values);
-#pragma unroll
-      for (int half = 0; half < HALVES; ++half) {
-        const int own = (first_row(half) + lane / 4) / GROUP;
-#pragma unroll
-        for (int each = 0; each < NODES; ++each) {
-          const int node = first_node(half) + each;
-          if (!weighs(span, half, node, first)) continue;
-          unsigned mine[4] = {0, 0, 0, 0};
-          mine[half] = own == node ? weights[part][half] : 0, mine[half + 2] = own == node ? weights[part][half + 2] : 0;
-          add_part(sums, mine, lines[half][each], lane);
-        }
+        for (int number = 0; number < 4; ++number) own[number] = shared || (mine && number % 2 == half) ? all[number] : 0;
+        const unsigned line = shared ? line_of(position, tile, values, next_values)
+                                     : line_on_path(span, node, position, tile, values, next_values);
+        add_part(sums, own, line, lane);
       }
     }
   }
 
  private:
+  static __device__ __forceinline__ void choose(unsigned (&one)[4], const unsigned (&weights)[TOKENS / 16][4], int part) {
+#pragma unroll
+    for (int each = 0; each < TOKENS / 16; ++each)
+#pragma unroll
+      for (int number = 0; number < 4; ++number)
+        if (each == part) one[number] = weights[each][number];
+  }
+
   static constexpr int NODES =
       8 % GROUP && GROUP % 8 ? (8 + GROUP - 2) / GROUP + 1 : (8 + GROUP - 1) / GROUP;  // of a half's rows
 

@@ -1,4 +1,4 @@
-"""Attention along trees on the GPU: one launch leaves parts, a second one adds them.
+"""Attention along trees on the GPU: one launch leaves parts, a second one adds them. Of many sequences one does all.
 
 Bytes for contexts of n tokens: those of a chain, `B n 2 Hkv D e` once. Each node reads the split of its length again,
 a sixteenth of the context or a tile, from L2.
@@ -22,6 +22,8 @@ _STEP_NUMBERS = 512
 """Of the steps of a program's nodes, each of which has as many as a head."""
 _AT_ONCE = 2 * PROCESSORS
 """Programs that run at once, two on a multiprocessor."""
+_MOST_ALONE, _WARPS_ALONE = 4, 2
+"""Programs of a sequence's nodes for each K/V head that each read its whole context, at most; they have few rows."""
 _LOG2_E = 1.4426950408889634
 
 
@@ -39,28 +41,31 @@ def attend_tree(
         none = q_BWHD.new_empty(0, dtype=torch.float32)
         attend_tiles(q_BWHD, kv_2NSHD, span, tiles, none.view(0, 0, 0, 0), none, out_BWF, size**-0.5 * _LOG2_E)
         return out_BWF
-    rows, pairs = width * heads // kv_heads, batch * kv_heads
+    rows, pairs, group = width * heads // kv_heads, batch * kv_heads, heads // kv_heads
     cut = cut_span(rows, pairs, size * q_BWHD.element_size(), span.short)
-    parts = part_count(cut.programs)
+    shared = cut.programs * triton.cdiv(rows, cut.tile)
+    nodes = nodes_together(pairs, width, group, shared, size)
+    own = triton.cdiv(width, nodes) * triton.cdiv(group, _NODE_TILE)
+    alone = cut.programs == 1 and own <= _MOST_ALONE
+    parts = 0 if alone else part_count(cut.programs)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
     partial = torch.empty((pairs, parts, rows, size), dtype=wide, device=q_BWHD.device)
     sums = torch.empty((pairs, parts, rows, 2), dtype=wide, device=q_BWHD.device)
     shapes = {
-        "WIDTH": width, "GROUP": heads // kv_heads, "KV_HEADS": kv_heads, "SIZE": size,
+        "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": TILE_TOKENS, "PROGRAMS": cut.programs, "PARTS": parts,
         "WIDE": tl.float64 if wide == torch.float64 else tl.float32, "PDL": PDL, **LAUNCH,
     }  # fmt: skip
     columns = span.block_table_BN.shape[1]
-    shared = cut.programs * triton.cdiv(rows, cut.tile)
-    nodes = nodes_together(pairs, width, heads // kv_heads, shared, size)
-    own = triton.cdiv(width, nodes) * triton.cdiv(heads // kv_heads, _NODE_TILE)
-    tree_kernel[(pairs, shared + own)](
+    tree_kernel[(pairs, own if alone else shared + own)](
         q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
-        span.positions_BW, mask.lineage_BWW, partial, sums, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
+        span.positions_BW, mask.lineage_BWW, partial, sums, out_BWF, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
         span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
         NODES=nodes, STEPS=TILE_TOKENS // STEP if nodes == 1 else steps_of(width), NODE_TILE=_NODE_TILE,
-        SPLITS=MOST_SPLITS, num_warps=cut.warps, num_stages=_STAGES, **shapes,
+        SPLITS=MOST_SPLITS, ALONE=alone, num_warps=_WARPS_ALONE if alone else cut.warps, num_stages=_STAGES, **shapes,
     )  # fmt: skip
+    if alone:
+        return out_BWF
     tile, warps = merge_rows(pairs, rows)
     merge_tree_kernel[(pairs, triton.cdiv(rows, tile))](
         partial, sums, out_BWF, span.lengths_B, span.positions_BW, columns * span.block_size, ROWS=tile,

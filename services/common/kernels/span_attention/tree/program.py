@@ -5,6 +5,9 @@ plain decoding if each key stands in the tile, and at the place in it, of its po
 hold what they hold in a chain. So splits that end below it are computed for all rows together, without a mask. The
 split in which the length lies, and the one behind it, are computed for each node: keys from the length on are gathered
 along its lineage. Who computes a split changes no bit, and parts are added in the order of splits.
+
+Of many sequences programs of some nodes each take all that these see, and leave no parts: reading a context a few times
+from L2 takes less than a second launch.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
@@ -25,16 +28,17 @@ _STEP = tl.constexpr(STEP)
 
 @triton.jit
 def tree_kernel(
-    q_ptr, kv_ptr, exponents_ptr, table_ptr, lengths_ptr, positions_ptr, lineage_ptr, partial_ptr, sums_ptr, places,
-    stride_table, columns, scale,
+    q_ptr, kv_ptr, exponents_ptr, table_ptr, lengths_ptr, positions_ptr, lineage_ptr, partial_ptr, sums_ptr, out_ptr,
+    places, stride_table, columns, scale,
     BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr,
     TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
     SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
-    PDL: tl.constexpr,
+    ALONE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Leave the parts of splits; grid (B * Hkv, W / NODES * tiles of a node's heads + PROGRAMS * row tiles).
 
-    What takes longest begins first: of a short context nothing is left to the others.
+    What takes longest begins first: of a short context nothing is left to the others. Where nodes are ALONE there are
+    no others, and results are left.
     """
     pair, program = tl.program_id(0), tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
@@ -45,9 +49,9 @@ def tree_kernel(
         q_ptr, positions_ptr + sequence * WIDTH, kv_ptr + head * SIZE, exponents_ptr + head,
         table_ptr + sequence * stride_table, places * KV_HEADS, scale, sequence, head, length, room,
     )  # fmt: skip
-    parts = (partial_ptr, sums_ptr, pair)
+    parts = (out_ptr, sums_ptr, pair) if ALONE else (partial_ptr, sums_ptr, pair)
     OWN: tl.constexpr = ((WIDTH + NODES - 1) // NODES) * ((GROUP + NODE_TILE - 1) // NODE_TILE)
-    if program >= OWN:
+    if not ALONE and program >= OWN:
         _share(
             memory, parts, (program - OWN) // PROGRAMS, (program - OWN) % PROGRAMS, BLOCK_SIZE, TILE, TOKENS, WIDE,
             WIDTH, GROUP, KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
@@ -55,7 +59,7 @@ def tree_kernel(
     else:
         _paths(
             memory, parts, lineage_ptr, program, BLOCK_SIZE, NODES, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
-            GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS,
+            GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS, ALONE,
         )  # fmt: skip
     allow_next(PDL)
 
@@ -153,9 +157,9 @@ def _paths(
     memory, parts, lineage_ptr, program,
     BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr,
     WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
-    """Take the split of the length and the one behind it for some nodes, as far as each sees.
+    """Take the split of the length and the one behind it for some nodes, as far as each sees; ALONE all before, too.
 
     Their rows are one tile. Where their splits are of two sizes, both are taken in turn.
     """
@@ -173,7 +177,7 @@ def _paths(
     for one in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
         _paths_of_size(
             memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, STEPS,
-            TOKENS, WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS,
+            TOKENS, WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS, ALONE,
         )  # fmt: skip
 
 
@@ -182,17 +186,20 @@ def _paths_of_size(
     memory, parts, lineage_ptr, q, row, stores, last, first, size,
     BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PROGRAMS: tl.constexpr,
-    PARTS: tl.constexpr,
+    PARTS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Take tiles below the length for all rows at once, then others, whose last steps are each node's own.
 
     A matrix instruction adds sixteen positions at once. Where some of them are nodes', it comes once for each node. Of
     one node alone all that is left is taken so.
     """
-    _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
+    _, _, _, _, row_table_ptr, _, scale, sequence, head, length, _ = memory
     whole = length // TOKENS
     split = whole // size
     best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
+    all_best, all_mass, all_sum = best, tl.max(mass, 1), sum_
+    if ALONE:
+        all_best, all_mass, all_sum = _before(memory, q, split * size, size, BLOCK_SIZE, TOKENS, WIDE, KV_HEADS, SIZE)
     for tile in range(split * size, whole):
         read = (tile * TOKENS + tl.arange(0, TOKENS)).to(tl.uint32)
         block = tl.load(row_table_ptr + read // BLOCK_SIZE)
@@ -203,8 +210,11 @@ def _paths_of_size(
     for tile in tl.range(whole, furthest // TOKENS + 1, num_stages=1):
         ends = tile == (split + 1) * size
         if ends:
-            slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
-            _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
+            if ALONE:
+                all_best, all_mass, all_sum = fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
+            else:
+                slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
+                _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
             best = tl.full(best.shape, NOTHING, dtype=WIDE)
         own, own_v = _scored_paths(
             memory, q, tl.maximum(alike, tile * TOKENS), (tile + 1) * TOKENS, lineage_ptr, row, first, BLOCK_SIZE,
@@ -223,12 +233,55 @@ def _paths_of_size(
         best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
     last_split = last // TOKENS // size
     goes_on = last_split > split
-    slot = tl.where(goes_on, _slot_of(split + 1, length, size, TOKENS, PROGRAMS), 0)
-    slot = tl.where(goes_on, slot, _slot_of(split, length, size, TOKENS, PROGRAMS))
     crossed = furthest // TOKENS // size > split
-    _leave(
-        parts, slot, row, stores & (goes_on | (crossed == 0)), best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS
-    )  # fmt: skip
+    told = goes_on | (crossed == 0)
+    if ALONE:
+        # A row that sees no further than the end of a split has nothing behind it.
+        next_best = tl.where(told, best, NOTHING)
+        next_mass, next_sum = tl.where(told, tl.max(mass, 1), 0.0), tl.where(told[:, None], sum_, 0.0)
+        _, all_mass, all_sum = fold(all_best, all_mass, all_sum, next_best, next_mass, next_sum)
+        _finish(parts, sequence, head, row, stores, all_mass, all_sum, WIDTH, GROUP, KV_HEADS, SIZE)
+    else:
+        slot = tl.where(goes_on, _slot_of(split + 1, length, size, TOKENS, PROGRAMS), 0)
+        slot = tl.where(goes_on, slot, _slot_of(split, length, size, TOKENS, PROGRAMS))
+        _leave(parts, slot, row, stores & told, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
+
+
+@triton.jit
+def _before(
+    memory, q, end, size,
+    BLOCK_SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Return the tiles below one as one part: splits of so many tiles, which all rows see alike, added in order."""
+    _, _, _, _, row_table_ptr, _, scale, _, _, _, _ = memory
+    best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
+    all_best, all_mass, all_sum = best, tl.max(mass, 1), sum_
+    edge = size
+    for tile in range(end):
+        read = (tile * TOKENS + tl.arange(0, TOKENS)).to(tl.uint32)
+        block = tl.load(row_table_ptr + read // BLOCK_SIZE)
+        scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
+        top = highest(scores, scale)
+        ends = tile == edge
+        if ends:
+            all_best, all_mass, all_sum = fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
+            # What the sums hold fades to zero, as where a program leaves a part.
+            best, edge = tl.maximum(tl.minimum(top, NOTHING), NOTHING), edge + size
+        best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
+    return fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
+
+
+@triton.jit
+def _finish(
+    parts, sequence, head, row, stores, mass, sum_,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Store the results of rows."""
+    out_ptr, _, _ = parts
+    column = tl.arange(0, sum_.shape[1])
+    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    out_ptrs = out_ptr + out_row[:, None] * SIZE + column[None, :]
+    tl.store(out_ptrs, mean(mass[:, None], sum_, out_ptrs), mask=stores[:, None] & (column < SIZE)[None, :])
 
 
 @triton.jit

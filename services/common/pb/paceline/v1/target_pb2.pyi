@@ -1048,7 +1048,7 @@ class RoundRecord(google.protobuf.message.Message):
     number: builtins.int
     """Number of the round."""
     width: builtins.int
-    """Width W."""
+    """Rows that each request verifies, its anchor among them; 1 is plain."""
     requests: builtins.int
     """Requests that decoded."""
     committed: builtins.int
@@ -1102,7 +1102,7 @@ class RoundCost(google.protobuf.message.Message):
     bucket: builtins.int
     """Bucket."""
     width: builtins.int
-    """Width W."""
+    """Rows that each request verifies, its anchor among them; 1 is plain."""
     micros: builtins.float
     """Microseconds, draft and hand-off included; a GPU's leave out what contexts add."""
     nodes: builtins.bool

@@ -413,7 +413,7 @@ class SpeculationStats(google.protobuf.message.Message):
 
     @property
     def rounds_by_width(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.int]:
-        """Rounds by width: keys are span widths W (1 is plain)."""
+        """Rounds by width, of chains and of trees: keys are the rows that the request verified (1 is plain)."""
 
     def __init__(
         self,
