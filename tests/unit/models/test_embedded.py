@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from models.training.settings import MASK_TOKEN, PRESETS, Shape
+from models.training.settings import MASK_TOKEN, MODELS, PRESETS, Shape
 from models.training.target import Target
+from services.common.model.drafters import read_any_spec
 
 MIB = 1024 * 1024
 TEXT = "def mean(values):\n    return sum(values) / len(values)\n\n\nclass Counter(dict):\n"
@@ -81,6 +82,20 @@ def test_files_stay_small(pair: EmbeddedPair) -> None:
     sizes = [file.stat().st_size for file in pair.folder.rglob("*") if file.is_file()]
     assert max(sizes) < 16 * MIB
     assert sum(sizes) <= 24 * MIB
+
+
+@pytest.mark.parametrize("kind", ["dflash2", "dspark", "eagle3"])
+def test_drafters_of_later_kinds_are_small_and_what_their_manifests_say(kind: str) -> None:
+    folder = MODELS / "embedded-kinds" / kind
+    lines = (folder / "manifest.sha256").read_text("utf-8").splitlines()
+    listed = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    assert listed == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.iterdir()
+        if file.name != "manifest.sha256"
+    }
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 4 * MIB
+    assert read_any_spec(folder).kind == kind
 
 
 def test_target_has_the_layout_of_its_family(pair: EmbeddedPair) -> None:
