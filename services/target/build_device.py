@@ -34,6 +34,7 @@ from services.target.cache.snapshots import SnapshotPool
 from services.target.cache.windows import WindowPlaces
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.verdict import VerdictFile
+from services.target.device.masks import mask_threads
 from services.target.device.publish import arena_spec
 from services.target.device.ragged import ragged_rounds
 from services.target.device.runner import Runner
@@ -372,8 +373,9 @@ def _served(settings: TargetSettings, model: Target, limit: int, max_draft: int)
 def _grammars(settings: TargetSettings, model: Target) -> Grammars | None:
     """What compiles rules of outputs; None, and a warning, where the checkpoint's tokenizer cannot be used."""
     path = resolve_folder(settings.model) / "tokenizer.json"
+    apart = mask_threads() if model.device.type == "cuda" else 1
     try:
-        return Grammars(read_regular(path).decode(), model.spec.vocab_size, model.spec.eos_token_ids)
+        return Grammars(read_regular(path).decode(), model.spec.vocab_size, model.spec.eos_token_ids, apart)
     except (OSError, ValueError) as error:
         _LOG.warning("outputs cannot be ruled by grammars", extra={"error": str(error)[:300]})
         return None

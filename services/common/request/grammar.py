@@ -8,7 +8,7 @@ where tokens end, a mask may take for ever. It lets go of Python's lock while it
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -61,8 +61,10 @@ class Grammar:
 class Grammars:
     """Compiles rules for one tokenizer; safe to use from several threads."""
 
-    def __init__(self, tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int]) -> None:
+    def __init__(self, tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int], apart: int = 1) -> None:
         """Takes the text of tokenizer.json, and the model's own number of token ids and ends of a text.
+
+        So many requests of one rule can be masked at a time: copies of one matcher wait for one another.
 
         Raises:
             ValueError: the library cannot read the tokenizer.
@@ -72,7 +74,8 @@ class Grammars:
         self._eos_ids = frozenset(eos_ids)
         self._limits = LLParserLimits(verbose_errors=False)
         self._lock = Lock()
-        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._apart = apart
+        self._kept: OrderedDict[str, deque[LLMatcher]] = OrderedDict()
 
     def grammar(self, rule: Rule, field: str = "grammar") -> Grammar:
         """The compiled rule.
@@ -81,7 +84,7 @@ class Grammars:
             PacelineError: INVALID_FIELD, it is no grammar, or takes too many steps.
         """
         with self._lock:
-            matcher = self._kept.get(rule.grammar)
+            matcher = self._next(rule.grammar)
         if matcher is None:
             matcher = self._compiled(rule.grammar)
             if fault := _fault_of(matcher):
@@ -132,13 +135,29 @@ class Grammars:
             matcher.compute_bitmask()
         return matcher
 
+    def _next(self, source: str) -> LLMatcher | None:
+        """The one that was taken longest ago; None while there are fewer than requests may be masked at a time."""
+        kept = self._kept.get(source)
+        if kept is None or len(kept) < self._apart_of(source):
+            return None
+        kept.rotate(1)
+        return kept[0]
+
+    def _apart_of(self, source: str) -> int:
+        """Large ones are compiled once: they would put out all others."""
+        return self._apart if len(source) * self._apart <= KEPT_CHARACTERS // 8 else 1
+
     def _keep(self, source: str, matcher: LLMatcher) -> None:
         if len(source) > KEPT_CHARACTERS:
             return
         with self._lock:
-            self._kept[source] = matcher
-            while len(self._kept) > KEPT or sum(map(len, self._kept)) > KEPT_CHARACTERS:
+            self._kept.setdefault(source, deque()).appendleft(matcher)
+            while len(self._kept) > KEPT or self._characters > KEPT_CHARACTERS:
                 self._kept.popitem(last=False)
+
+    @property
+    def _characters(self) -> int:
+        return sum(len(source) * len(kept) for source, kept in self._kept.items())
 
 
 def inline(schema: dict[str, Any]) -> str:

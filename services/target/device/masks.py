@@ -20,7 +20,7 @@ from services.common.kernels.nodes import Nodes, first_path
 from services.target.device.context import Pool
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
-from services.target.device.vocabulary import without
+from services.target.device.vocabulary import with_any, without
 from services.target.device.walker import Walker
 
 Watch = Callable[[torch.cuda.Event | None], None]
@@ -60,7 +60,7 @@ class Masks:
                 for like in (slots.mask_SWN, slots.walked_SK, self._made_S, self._made_S, pool.mailbox_SK)
             )
         # A step on a CPU needs its cores itself, and waits for masks anyway.
-        self._executor = None if self._stream is None else LLExecutor(_threads())
+        self._executor = None if self._stream is None else LLExecutor(mask_threads())
         self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
         most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
@@ -193,9 +193,13 @@ class Masks:
         walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
         stopping = seat.spec.stopping
         early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
-        for depth in range(min(early, walked + 1)):
-            without(path_MN[depth], stop_ids(seat.spec, self._pool.settings))
-        masks_WN[rows[: walked + 1]] = path_MN[: walked + 1]
+        if early > 0:
+            stops = stop_ids(seat.spec, self._pool.settings)
+            for mask_N in with_any(path_MN[: min(early, walked + 1)], stops):
+                without(mask_N, stops)
+        of_path = rows[: walked + 1]
+        chain = of_path[-1] == walked  # a copy by places takes ten times as long
+        masks_WN[slice(walked + 1) if chain else of_path] = path_MN[: walked + 1]
 
     def mend(self, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
         """Mends drafts of chains that break a rule, in the mailbox, before their step reads it (ADR 0058).
@@ -230,7 +234,7 @@ class Masks:
         return offered if mended == tokens else Path(offered.rows, [*mended, *offered.tokens[len(mended) :]])
 
 
-def _threads() -> int:
+def mask_threads() -> int:
     """Of the library's own: threads of Python that wait for one another between masks are slower than one."""
     return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2))
 

@@ -1,7 +1,7 @@
 """Which tokens an output may hold, as masks: some ids alone, and no sequence that is banned."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,13 @@ def clear_bit(mask_N: Array, token: int) -> None:
 def has_bit(mask_N: Array, token: int) -> bool:
     """Whether a token is allowed."""
     return bool(mask_N.view(np.uint32)[token // WORD] >> np.uint32(token % WORD) & np.uint32(1))
+
+
+def with_any(masks_WN: Array, tokens: Sequence[int]) -> Iterator[Array]:
+    """Those masks that allow any of the tokens."""
+    ids = np.array(tokens, np.int64)
+    bits_WT = masks_WN.view(np.uint32)[:, ids // WORD] >> (ids % WORD).astype(np.uint32) & np.uint32(1)
+    return (masks_WN[row] for row in np.flatnonzero(bits_WT.any(1)))
 
 
 def without(mask_N: Array, tokens: Sequence[int]) -> None:

@@ -1,6 +1,7 @@
 """One request's way through its rule: which tokens may follow its output, and each of its drafts."""
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from llguidance import LLMatcher
@@ -107,9 +108,10 @@ class Walker:
 
         A draft stays where none is known to be better. No mask is made, so that a step can wait for the answer.
         """
-        if self._keeps(drafts) or self._fails(0):
-            return [*drafts]
-        mind, consumed, broken = self._mind, 0, False
+        mind = self._mind
+        if self._matcher is not None and self._echo is not None and not (mind.thinks or mind.may_think):
+            return self._mended_answer(self._matcher, self._echo, drafts)
+        consumed, broken = 0, False
         path: list[int] = []
         for offered in drafts:
             draft, fits = offered, not broken and self._fits(mind, offered)
@@ -124,11 +126,22 @@ class Walker:
             mind = mind.after(draft)
         return [*drafts] if self._fails(consumed) else [*path, *drafts[len(path) :]]
 
-    def _keeps(self, drafts: Sequence[int]) -> bool:
-        """Whether all drafts follow a grammar that rules each of them: what is usual is soon told."""
-        if self._matcher is None or self._mind.thinks or self._mind.may_think:
-            return False
-        return self._grammar.eos_ids.isdisjoint(drafts) and self._matcher.validate_tokens([*drafts]) == len(drafts)
+    def _mended_answer(self, matcher: LLMatcher, echo: Echo, drafts: Sequence[int]) -> list[int]:
+        """The same where no thought is near; it asks the library as seldom as it can."""
+        ends = self._grammar.eos_ids
+        whole = ends.isdisjoint(drafts)
+        path = [*(drafts if whole else takewhile(lambda token: token not in ends, drafts))]
+        del path[matcher.try_consume_tokens(path) :]
+        while len(path) < len(drafts) and not matcher.is_error():
+            one_way = [*takewhile(lambda token: token not in ends, matcher.compute_ff_tokens())]
+            known = echo.behind([*echo.end(), *path]) if not one_way else iter(())
+            for some in (one_way[: len(drafts) - len(path)], *([token] for token in known), [drafts[len(path)]]):
+                if some and some[0] not in ends and (taken := matcher.try_consume_tokens(some)):
+                    path += some[:taken]
+                    break
+            else:
+                break
+        return [*drafts] if self._fails(len(path)) else [*path, *drafts[len(path) :]]
 
     def _other(self, mind: Mind, path: Sequence[int], draft: int) -> tuple[int, bool]:
         """What stands in a draft's place: the one way of a rule, or what stood behind such tokens; if it fits."""

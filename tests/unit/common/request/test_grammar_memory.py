@@ -95,6 +95,17 @@ def test_few_large_grammars_are_kept_and_many_small_ones() -> None:
     assert sum(map(len, kept._kept)) <= KEPT_CHARACTERS
 
 
+def test_requests_of_one_rule_that_are_masked_side_by_side_share_nothing() -> None:
+    """Copies of one matcher wait for one another, so each is compiled, up to so many; large rules are compiled once."""
+    apart = Grammars(TOKENIZER.read_text("utf-8"), 1024, (0,), apart=3)
+    rule = apart.rule(Constraint(Form.JSON, '{"type": "object", "properties": {"a": {"type": "integer"}}}', "it"))
+    taken = [apart.grammar(rule)._matcher for _ in range(6)]
+    assert len({id(one) for one in taken[:3]}) == 3
+    assert taken[3:] == taken[:3], "the one that was taken longest ago"
+    large = apart.rule(Constraint(Form.JSON, json.dumps({"description": "x" * (KEPT_CHARACTERS // 9)}), "it"))
+    assert len({id(apart.grammar(large)._matcher) for _ in range(3)}) == 1
+
+
 def test_constraints_as_large_as_they_may_be_hold_little() -> None:
     told = subprocess.run(
         [sys.executable, "-c", HELD, str(TOKENIZER)], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=280
