@@ -29,12 +29,18 @@ class Echo:
         """The last tokens, as many as are compared."""
         return self._tokens[-LONGEST:]
 
-    def behind(self, path: Sequence[int]) -> Iterator[int]:
-        """Tokens that stood behind the end of a path: where more of it was the same first, then what was last."""
+    def behind(self, path: Sequence[int], place: int = -1) -> Iterator[tuple[int, int]]:
+        """Tokens that stood behind the end of a path, and their places: where more was the same first, then the last.
+
+        First of all comes what stands behind the `place` that the end of the path was taken from, if it was.
+        """
         tokens = self._tokens
+        if 0 <= place < len(tokens) - 1:
+            yield tokens[place + 1], place + 1
         places = [place for place in self._places.get(path[-1], ()) if place + 1 < len(tokens)] if path else []
         places.sort(key=lambda place: (self._same(place, path), place), reverse=True)
-        return (tokens[place + 1] for place in places)
+        for found in places:
+            yield tokens[found + 1], found + 1
 
     def _same(self, place: int, path: Sequence[int]) -> int:
         """How many tokens up to a place are those at the end of a path."""

@@ -1,7 +1,7 @@
 """One request's way through its rule: which tokens may follow its output, and each of its drafts."""
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from llguidance import LLMatcher
@@ -128,16 +128,19 @@ class Walker:
 
     def _mended_answer(self, matcher: LLMatcher, echo: Echo, drafts: Sequence[int]) -> list[int]:
         """The same where no thought is near; it asks the library as seldom as it can."""
-        ends = self._grammar.eos_ids
-        whole = ends.isdisjoint(drafts)
-        path = [*(drafts if whole else takewhile(lambda token: token not in ends, drafts))]
+        ends, place = self._grammar.eos_ids, -1
+        path = [*takewhile(lambda token: token not in ends, drafts)]
         del path[matcher.try_consume_tokens(path) :]
         while len(path) < len(drafts) and not matcher.is_error():
-            one_way = [*takewhile(lambda token: token not in ends, matcher.compute_ff_tokens())]
-            known = echo.behind([*echo.end(), *path]) if not one_way else iter(())
-            for some in (one_way[: len(drafts) - len(path)], *([token] for token in known), [drafts[len(path)]]):
-                if some and some[0] not in ends and (taken := matcher.try_consume_tokens(some)):
-                    path += some[:taken]
+            if one_way := [*takewhile(lambda token: token not in ends, matcher.compute_ff_tokens())]:
+                taken = matcher.try_consume_tokens(one_way[: len(drafts) - len(path)])
+                path, place = [*path, *one_way[:taken]], -1
+                if taken:
+                    continue
+            for token, where in chain(echo.behind([*echo.end(), *path], place), [(drafts[len(path)], -1)]):
+                if token not in ends and matcher.try_consume_tokens([token]):
+                    path.append(token)
+                    place = where
                     break
             else:
                 break
@@ -149,7 +152,8 @@ class Walker:
         if (forced := mind.forced) is not None:
             known = (forced,)
         elif self._matcher is not None and self._echo is not None and not mind.thinks:
-            known = self._matcher.compute_ff_tokens()[:1] or self._echo.behind([*self._echo.end(), *path])
+            stood = self._echo.behind([*self._echo.end(), *path])
+            known = self._matcher.compute_ff_tokens()[:1] or (token for token, _ in stood)
         found = next((token for token in known if self._fits(mind, token)), None)
         return (draft, self._fits(mind, draft)) if found is None else (found, True)
 
