@@ -84,7 +84,7 @@ def _serve(prompts: Sequence[Prompt], flags: Sequence[str], chosen: argparse.Nam
     pair = shipped_pair(SMOLLM2)
     assert pair is not None
     settings = StackSettings(
-        model=pair.model, drafter=chosen.drafter, proposer="dflash", model_name=pair.name,
+        model=pair.model, drafter=chosen.drafter, proposer="dflash", model_name=pair.name, ready_s=1200.0,
         cluster_flags=[*flags, *chosen.cluster],
     )  # fmt: skip
     with Stack(settings, lambda text: print(text, file=sys.stderr)) as stack, Client(stack.gateway_address) as client:
