@@ -31,7 +31,7 @@ from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.prefill import prefill_rows
 from tests.bench.gpu.results import Results
 from tests.bench.gpu.rig import Rig, RigSettings
-from tests.bench.gpu.shapes import PROFILES, SHAPES
+from tests.bench.gpu.shapes import MIXTURES, PROFILES, SHAPES, mixture
 from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 
 Row = dict[str, Any]
@@ -66,7 +66,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stages", nargs="*", default=list(STAGES), help=", ".join(STAGES))
     parser.add_argument("--size", choices=("quick", "full"), default="quick", help="defaults of what follows")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b")
+    parser.add_argument("--shape", choices=sorted({*SHAPES, *MIXTURES}), default="qwen3-4b")
+    parser.add_argument("--layers", type=int, default=0, help="of a mixture of experts; 0: few")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--memory-gb", type=float, default=56.0, help="of the pair, weights included")
@@ -117,8 +118,11 @@ def _served_settings(chosen: argparse.Namespace, stages: Sequence[str]) -> RigSe
 def _rig_settings(chosen: argparse.Namespace, slots: int, widths: Sequence[int], context: int) -> RigSettings:
     memory = int(chosen.memory_gb * (1 << 30))
     chunk = 0 if chosen.shape == "qwen3-4b" else 64
-    shape = SHAPES[chosen.shape]
-    return RigSettings(shape, chosen.device, chosen.dtype, slots, tuple(widths), context, memory, chunk)
+    widths = tuple(widths)
+    if chosen.shape in SHAPES:
+        return RigSettings(SHAPES[chosen.shape], chosen.device, chosen.dtype, slots, widths, context, memory, chunk)
+    shape, family, changes = mixture(chosen.shape, chosen.layers)
+    return RigSettings(shape, chosen.device, chosen.dtype, slots, widths, context, memory, chunk, family, changes)
 
 
 def _steps(chosen: argparse.Namespace) -> list[Row]:

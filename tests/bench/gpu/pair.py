@@ -50,7 +50,7 @@ class ServedPair:
     def __init__(self, settings: RigSettings, folder: Path, options: PairOptions) -> None:
         """Starts them."""
         self.settings, self.options, self._folder = settings, options, folder
-        self.pair = write_configs(folder / "models", settings.shape)
+        self.pair = write_configs(folder / "models", settings.shape, settings.family, settings.changes)
         self._schedule = folder / "schedule"
         self.switch("vllm")
         environment = {**options.environment, VARIABLE: str(self._schedule)}
