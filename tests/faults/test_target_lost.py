@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import statistics
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from services.common.pb.paceline.v1 import inference_pb2
 from tests.faults.answers import Answer, judge, migrations, request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet, running_fleet
@@ -139,3 +141,31 @@ async def _leave(fleet: Fleet, processes: list[subprocess.Popen[bytes]], expecte
         assert same(await stream.task, wanted)
     assert not any(await codes)
     return gone[0] - told
+
+
+LIST = {"type": "array", "items": {"enum": ["name", "value", "left over"]}, "minItems": 200}
+"""Its answers are longer than all that is asked for, so that kills meet them, and have one way within each name."""
+
+
+async def test_f4_ruled_streams_whose_drafts_are_mended_go_on_elsewhere(fleet: Fleet) -> None:
+    """A walk that mends drafts begins anew on the other target, behind what came before."""
+    asked = [_ruled(number, off=False) for number in range(STREAMS)]
+    expected = await asyncio.gather(*(fleet.ask(_ruled(number, off=True)) for number in range(STREAMS)))
+    streams = await fleet.begin_these(asked)
+    await _kill_target(fleet, fleet.pairs[0])
+    answers = [await stream.task for stream in streams]
+    for answer, wanted in zip(answers, expected, strict=True):
+        assert same(answer, wanted)
+        assert answer.text.lstrip().startswith("[")
+    assert migrations(answers) > 0, "the kill met live streams"
+    accepted = sum(answer.final.speculation.accepted for answer in answers if answer.final is not None)
+    assert accepted > STREAMS, "names are drafted where the drafter knows none"
+    await fleet.replace_pair(0)
+    await fleet.quiet()
+
+
+def _ruled(number: int, *, off: bool) -> inference_pb2.GenerateRequest:
+    asked = request(number, LONGER, off=off)
+    asked.stopping.ignore_eos = False
+    asked.structured_output.json_schema = json.dumps(LIST)
+    return asked
