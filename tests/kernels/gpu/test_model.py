@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,10 +82,16 @@ def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, mo
     close(by_kernels.float(), run_taps(tmp_path, "cpu").float())
 
 
-def test_a_drafter_that_slides_gives_the_same_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine tokens of context are more than its window."""
-    window = {"layer_types": ["sliding_attention"], "sliding_window": 4, "use_sliding_window": True}
-    write_tiny(tmp_path, 3, SHAPE, std=0.25, drafter=window | {"input_embedding_scale": 5.75})
+GATED = {"architectures": ["DFlashLagunaForCausalLM"], "gating": "per-head"}
+
+
+@pytest.mark.parametrize("own", [{"use_sliding_window": True, "input_embedding_scale": 5.75}, GATED])
+def test_a_drafter_that_slides_gives_the_same_by_kernels(
+    own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine tokens of context are more than its window; one has gates of heads, and norms of taps."""
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 4}
+    write_tiny(tmp_path, 3, SHAPE, std=0.25, drafter=window | own)
     by_kernels = run_pair(tmp_path, DEVICE)
     as_references(monkeypatch)
     for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
