@@ -110,7 +110,7 @@ test-chart: .venv/.deploy-pip  ## what of test-deploy needs packages of pip alon
 	@$(PY) -m pytest --full -m 'not tools' $(wildcard tests/deploy/full/test_chart*.py) tests/deploy/full/test_files.py $(ARGS)
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
-	@$(PY) -m pytest --full tests/deploy $(ARGS)
+	@$(PY) -m pytest --full --numprocesses=3 --dist=loadgroup --no-loadscope-reorder tests/deploy $(ARGS)
 
 test-cluster: .venv/.deploy-pip  ## releases on a real API server: KUBEBUILDER_ASSETS is a folder with etcd and kube-apiserver
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/cluster $(ARGS)

@@ -22,8 +22,11 @@ ASKS_ORACLE = re.compile(
     r"^\s+from (?:transformers|compressed_tensors)|parity import|format_quality import", re.MULTILINE
 )
 """In a test file, or of a module that it uses."""
-BEGIN_EARLY = (
-    RAY,
+RELEASES = ("exact_served", "installed", "ipv6", "live", "ray_cluster", "ray_pairs", "rolling_restart", "trace")
+RAYS = (RAY, *(f"tests/deploy/full/test_{each}.py" for each in RELEASES))
+"""What starts a Ray."""
+BEGIN_EARLY: tuple[str | tuple[str, ...], ...] = (
+    RAYS,
     "tests/kernels/test_interpreted.py",
     "tests/kernels/test_compiled.py",
     "tests/faults/",
@@ -34,7 +37,7 @@ BEGIN_EARLY = (
 
 def company(path: str, of_the_fleet: bool, asks_oracle: bool = False) -> str:
     """The tests that a test stays with, by the path of its file, and by what its file uses."""
-    if path.startswith(RAY):
+    if path.startswith(RAYS):
         return RAY
     return FLEET if of_the_fleet else ORACLE if asks_oracle else path
 
