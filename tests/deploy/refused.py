@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
-from tests.deploy.refused_names import NAMED
+from tests.deploy.refused_names import NAMED, PODS
 from tests.deploy.refused_routes import ROUTES
 
 VALUES: list[tuple[str, Any]] = [
+    *PODS,
     ("image.repository", 3),
     ("image.repository", "with space"),
     ("image.tag", "a/b"),

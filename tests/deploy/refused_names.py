@@ -1,6 +1,20 @@
-"""Variables that nobody reads and texts that are no objects, as the chart's templates refuse them."""
+"""Variables that nobody reads, texts that are no objects, and parts of pods that are the chart's or nobody's."""
 
 from typing import Any
+
+PODS: list[tuple[str, Any]] = [
+    (f"{pods}.{name}", value)
+    for pods in ("gateway", "workers")
+    for name, value in (
+        ("podSpec", {"nodeSelector": {}}),
+        ("podSpec", {"schedulername": "volcano"}),
+        ("podSpec", {"terminationGracePeriodSeconds": 5}),
+        ("extraContainers", [{"name": "proxy"}]),
+        ("extraContainers", [{"name": "proxy", "image": "i", "arguments": ["a"]}]),
+        ("extraInitContainers", [{"name": "Proxy", "image": "i"}]),
+    )
+]
+"""Refused by the schema."""
 
 NAMED: list[tuple[dict[str, Any], str, str]] = [
     ({"workers": {"env": {"HOME": "/x"}}}, "/workers/env", "another variable"),
@@ -17,6 +31,12 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
         {"models": [{"id": "a", "name": "small", "path": "/models/small", "workers": {"env": {"PACELINE_SLOT": 8}}}]},
         "/models/0/workers/env",
         "is no setting of the controller",
+    ),
+    ({"workers": {"extraContainers": [{"name": "worker", "image": "i"}]}}, "/workers/extraContainers", "another name"),
+    (
+        {"gateway": {each: [{"name": "proxy", "image": "i"}] for each in ("extraContainers", "extraInitContainers")}},
+        "/gateway/extraInitContainers",
+        "another name",
     ),
     ({"extraObjects": ["hello"]}, "/extraObjects/0", "apiVersion, kind and metadata"),
     ({"extraObjects": ["# only a remark", "kind: ConfigMap"]}, "/extraObjects/1", "apiVersion, kind and metadata"),

@@ -62,6 +62,7 @@ PLACED: dict[str, Any] = {
     "podLabels": {"team": "a"},
     "runtimeClassName": "nvidia",
     "priorityClassName": "serving",
+    "podSpec": {"schedulerName": "volcano", "hostAliases": [{"ip": "10.0.0.9", "hostnames": ["hub.example"]}]},
     "extraEnv": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
     "envFrom": [{"secretRef": {"name": "otlp"}}],
     "extraVolumes": [{"name": "certificates", "configMap": {"name": "c"}}],

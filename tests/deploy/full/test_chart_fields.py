@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.common.serving.server import LIVENESS
-from tests.deploy.full.charts import BASE, NOTES, render, rendered, templates
+from tests.deploy.full.charts import BASE, NOTES, VARIANTS, render, rendered, templates
 from tests.deploy.full.test_chart_sets import PARTS
 from tests.deploy.test_drift import catalogue, metric_names
 from tests.deploy.test_values import merged
@@ -92,6 +92,20 @@ def test_claims_take_the_place_of_a_counted_gpu() -> None:
     assert not [name for name in container["resources"]["limits"] if "gpu" in name]
     assert "--placement=gpu" in container["args"]
     assert "resourceClaims" not in pods(part("claims"))["gateway"]
+
+
+@pytest.mark.parametrize("name", ["defaults", "fetched", "raycluster", "inference-pool"])
+def test_containers_of_ones_own_stand_behind_the_chart_s_and_begin_before_a_download(name: str) -> None:
+    given = PARTS["sidecars"]
+    for component, pod in pods(render(merged(merged(BASE, VARIANTS[name]), given))).items():
+        *ours, last = (container["name"] for container in pod["containers"])
+        before = [container["name"] for container in pod.get("initContainers", ())]
+        if component == "head":
+            assert "proxy" not in {*ours, last} and before == []
+            continue
+        assert ours[0] in ("gateway", "worker", "ray") and last == "proxy"
+        assert before == (["mesh", "download"] if name == "fetched" else ["mesh"])
+        assert pod.items() >= given["gateway"]["podSpec"].items()
 
 
 def test_two_pairs_share_each_gpu() -> None:

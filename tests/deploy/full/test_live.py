@@ -39,6 +39,8 @@ ELSEWHERE = re.compile(r"\b(?:DCGM|kube|container)_|\bpaceline_(?:accepted_nodes
 """Of other exporters, of GPUs and of what Kubernetes wants; and what only rounds of trees count."""
 
 ASKS_A_CLUSTER = tuple(f"kubectl {verb} " for verb in ("get", "describe", "scale", "logs", "exec"))
+NOT_HERE = {"started anew", "unexpected error", "fleet source failed"}
+"""What runbooks look for in logs and does not happen here: a pair that hangs, a defect, a controller that is away."""
 SELECTOR = re.compile(r"\bpaceline[a-z0-9_:]+(?:\{[^}]*\})?")
 
 NAMELESS = {'paceline_gateway_ready_targets{model_name=~"unknown|"}'}
@@ -51,7 +53,7 @@ pytestmark = pytest.mark.timeout(600)
 class Watched:
     """The parts; edge is a gateway with TLS that takes one request at a time, trusted is the CA file's content.
 
-    keyed is a gateway that wants a key.
+    keyed is a gateway that wants a key, of those in the file `keys`.
     """
 
     release: Release
@@ -59,6 +61,7 @@ class Watched:
     edge: str
     trusted: bytes
     keyed: str
+    keys: Path
     since: float
 
 
@@ -72,10 +75,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         # It is given no name of a model: it serves whatever the pairs do.
         flags = (f"--tls-cert={certificate}", f"--tls-key={key}", "--max-requests=1", "--model=")
         edge = release.gateway("edge", *flags)
-        keyed = release.gateway("keyed", f"--tenants={tenants(folder)}")
+        keys = tenants(folder)
+        keyed = release.gateway("keyed", f"--tenants={keys}")
         watched = [*release.scraped, ("edge", [edge["metrics"]]), ("keyed", [keyed["metrics"]])]
         with serving(folder, watched) as prometheus:
-            yield Watched(release, prometheus, edge["grpc"], trusted, keyed["grpc"], time.time())
+            yield Watched(release, prometheus, edge["grpc"], trusted, keyed["grpc"], keys, time.time())
 
 
 def tenants(folder: Path) -> Path:
@@ -159,6 +163,7 @@ def eventful(watched: Watched, seed: int) -> Watched:
     assert refused.statuses["RESOURCE_EXHAUSTED"] > 0
     strange = asyncio.run(drive([watched.keyed], 3, seed=seed))
     assert strange.statuses == {"UNAUTHENTICATED": 3}
+    watched.keys.write_text("no tenant")
     release, gateways = watched.release, watched.release.addresses("gateway", 0)
     moved = asyncio.run(
         drive(gateways, 60, seed=seed, tokens=200, on={20: lambda: release.kill("TargetHost")}, cancel_every=10)
@@ -223,6 +228,11 @@ def told(release: Release, port: str) -> str:
         return str(page.read().decode())
 
 
+def logs(release: Release) -> str:
+    """What all containers have written so far."""
+    return "".join(path.read_text() for end in ("out", "log") for path in release.folder.glob(f"*.{end}"))
+
+
 def paceline(release: Release, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of the package, at the first gateway."""
     command = [sys.executable, "-m", "paceline", *words, "--address", release.addresses("gateway", 0)[0]]
@@ -232,7 +242,8 @@ def paceline(release: Release, *words: str) -> subprocess.CompletedProcess[str]:
 def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
     eventful: Watched, report_counts: Callable[[str, int], None]
 ) -> None:
-    """Panels are asked, metrics are scraped and fields read; the rest asks Kubernetes, cert-manager or a driver."""
+    """Panels are asked, metrics are scraped, fields and logs read; the rest asks Kubernetes or a driver."""
+    asyncio.run(drive([eventful.keyed], 1, seed=0))  # looks at the file of keys, which holds none
     panels = {
         f"{board.title.rpartition(' ')[2]} dashboard: {panel.title}": panel
         for board in BOARDS
@@ -244,6 +255,7 @@ def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
         for command in page.read_text().split("```")[1].strip().splitlines():
             scraped = re.search(r"POD:(\d+)/proxy/metrics \| grep (\S+)", command)
             field = command.partition("Describe on the target: ")[2]
+            searched = re.search(r"^kubectl logs \S+ .*\| grep '(.+)'$", command)
             if command in panels:
                 texts = [concrete(expression, "5m") for expression, _ in panels[command].expressions]
                 assert all(has_data(eventful.prometheus, text) for text in texts), command
@@ -252,6 +264,8 @@ def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
             elif command.startswith("paceline "):
                 ran = paceline(eventful.release, *command.split()[1:])
                 assert ran.returncode == 0, (command, ran.stderr)
+            elif searched and searched[1] not in NOT_HERE:
+                assert searched[1] in logs(eventful.release), command
             elif field:
                 assert reduce(getattr, field.split("."), target) is not None, command
             else:

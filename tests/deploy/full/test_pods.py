@@ -27,6 +27,7 @@ def test_pods_take_what_a_cluster_asks_for(name: str, component: str) -> None:
     assert template["metadata"]["annotations"] == PLACED["podAnnotations"]
     assert template["metadata"]["labels"]["team"] == "a"
     assert (spec["runtimeClassName"], spec["priorityClassName"]) == ("nvidia", "serving")
+    assert spec.items() >= PLACED["podSpec"].items()
     assert PLACED["extraVolumes"][0] in spec["volumes"]
     assert PLACED["extraVolumeMounts"][0] in container["volumeMounts"]
     assert PLACED["extraEnv"][0] in container["env"]
@@ -37,6 +38,7 @@ def test_the_head_needs_no_runtime_of_gpus() -> None:
     head = pods(variant("raycluster-placed"))["head"]
     assert "runtimeClassName" not in head["spec"]
     assert head["spec"]["priorityClassName"] == "serving"
+    assert head["spec"]["schedulerName"] == "volcano"
 
 
 def test_a_part_of_a_gpu_is_asked_for_by_its_name() -> None:

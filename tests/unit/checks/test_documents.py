@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -14,6 +15,7 @@ from deploy.grafana.boards import BOARDS
 from services.common.metrics.catalogue import every_metric
 from services.common.pb.paceline.v1 import target_pb2
 from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.logs import JsonFormatter
 from services.drafter.settings import DrafterSettings
 from services.gateway.settings import GatewaySettings
 from services.target.settings import TargetSettings
@@ -142,8 +144,35 @@ def test_a_runbook_reads_panels_metrics_fields_and_logs_that_exist(page: Path) -
         if searched.startswith("paceline_"):
             assert any(name.startswith(searched) for name in METRICS), command
         elif searched:
-            text = re.split("['\"]", searched)[1]
-            assert text in logged(), f"{command}: nothing logs {text!r}"
+            (text,) = shlex.split(searched)
+            assert told(text), f"{command}: no line has {text!r}"
+
+
+def told(text: str) -> bool:
+    """Whether lines of the services hold a text: by what they log, and as the formatter of all of them writes it."""
+    field = re.fullmatch('"(message|service)": "(.+)"', text)
+    if field is None:
+        return text in logged()
+    message, service = (field[2] if field[1] == each else "any" for each in ("message", "service"))
+    written = JsonFormatter(service).line(0.0, "x", message, {}, "", "")
+    known = logged() if field[1] == "message" else [path.parent.name for path in ROOT.glob("services/*/__main__.py")]
+    return text in written and field[2] in known
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("started anew", True),
+        ("started afresh", False),
+        ('"message": "request refused"', True),
+        ('"message": "request declined"', False),
+        ('"message":"request refused"', False),
+        ('"service": "drafter"', True),
+        ('"service": "draughts"', False),
+    ],
+)
+def test_a_text_that_no_line_has_is_noticed(text: str, is_told: bool) -> None:
+    assert told(text) == is_told
 
 
 def test_it_is_told_how_to_ask_a_target_what_runbooks_read() -> None:

@@ -154,6 +154,22 @@ resourceClaims:
   - {{- omit . "request" | toYaml | nindent 4 }}
   {{- end }}
 {{- end }}
+{{- with .of.podSpec }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* What runs before a pod's containers: what is given, then the download, which may need a proxy among it. */}}
+{{- define "paceline.initContainers" -}}
+{{- if or .of.extraInitContainers .root.Values.model.download.enabled }}
+initContainers:
+{{- with .of.extraInitContainers }}
+{{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .root.Values.model.download.enabled }}
+{{- include "paceline.download" . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Labels of a pod: nothing that a new version of the chart changes, so that it alone replaces no pod. */}}

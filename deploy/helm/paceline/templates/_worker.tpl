@@ -145,9 +145,7 @@ pairs stay as few as the addresses. */}}
 {{- end }}
 
 {{- define "paceline.workerDownload" -}}
-{{- if .Values.model.download.enabled }}
-initContainers: {{- include "paceline.download" (dict "root" . "component" "worker" "command" .Values.model.download.command) | nindent 2 }}
-{{- end }}
+{{- include "paceline.initContainers" (dict "root" . "of" .Values.workers "component" "worker" "command" .Values.model.download.command) }}
 {{- end }}
 
 {{- /* The pod of the Deployment: a Ray of its own, started and drained by the controller as PID 1. */}}
@@ -174,6 +172,9 @@ containers:
     volumeMounts: {{- include "paceline.workerMounts" . | nindent 6 }}
   {{- if .Values.inferencePool.enabled }}
   {{- include "paceline.poolGateway" . | nindent 2 }}
+  {{- end }}
+  {{- with .Values.workers.extraContainers }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 volumes: {{- include "paceline.workerVolumes" . | nindent 2 }}
   {{- if .Values.inferencePool.enabled }}
