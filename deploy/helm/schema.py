@@ -48,6 +48,9 @@ def _definition(group: Group, taken: set[str]) -> dict[str, Any]:
 def _kind(hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) is tuple:
         return {"type": "array", "items": _kind(typing.get_args(hint)[0])}
+    if typing.get_origin(hint) is typing.Literal:
+        words = typing.get_args(hint)
+        return {"enum": [*words, *([True, False] if {"true", "false"} <= {*words} else [])]}
     return {"type": _TYPES[hint]}
 
 

@@ -1,13 +1,13 @@
 """Settings of a drafter."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from services.common.serving.callers import guarded
 
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
 WEIGHTS = ("auto", "int8", "dtype")
-ANCHORS = ("auto", "true", "false")
 MOST_CANDIDATES = 32
 MOST_PAST = 1_000_000
 """Tokens kept for a tenant: some 300 bytes each."""
@@ -32,7 +32,7 @@ class DrafterSettings:
     weights: str = "auto"
     """What products read: int8, with a copy of the head, or numbers of dtype; auto is int8 on a CPU that multiplies
     eight-bit integers quickly, beside float32."""
-    sample_from_anchor: str = "auto"
+    sample_from_anchor: Literal["auto", "true", "false"] = "auto"
     """Whether the anchor's row of a dflash or dspark checkpoint predicts, as its target has it: true, false, or auto,
     as the file says, which not all files do."""
     markov_candidates: int = 0
@@ -97,7 +97,6 @@ class DrafterSettings:
             ("proposer", PROPOSERS),
             ("dtype", DTYPES),
             ("weights", WEIGHTS),
-            ("sample_from_anchor", ANCHORS),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")

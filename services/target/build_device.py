@@ -54,6 +54,7 @@ from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
 from services.target.sizing.memory_terms import (
     available_bytes,
     check_free,
+    code_bytes,
     pack_tokens,
     pair_terms,
     window_ahead,
@@ -125,7 +126,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(
         settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.whole,
-        settings.code_bits, settings.expert_bytes, settings.keep_widened,
+        code_bytes(settings, torch.device(settings.device)), settings.expert_bytes, settings.keep_widened,
     )  # fmt: skip
     _check_heads(settings, model)
     context = _context(settings, model)

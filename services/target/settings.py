@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
@@ -22,9 +22,9 @@ _NODES = (8, 16)
 """Nodes of trees. Four bring some percent more than a chain of four (docs/log/2026-11.md)."""
 _KV_DTYPES = (_AUTO, _CODES)
 _WEIGHTS = ("auto", "int8", "dtype")
-_ANCHORS = ("auto", "true", "false")
 _EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
+Choice = Literal["auto", "true", "false"]
 
 
 class Packs(NamedTuple):
@@ -78,7 +78,7 @@ class TargetSettings:
     drafter_weights: str = "auto"
     """What the drafter's products read, which the memory plan of a GPU counts: int8, or numbers of dtype, as auto has
     there."""
-    drafter_sample_from_anchor: str = "auto"
+    drafter_sample_from_anchor: Choice = "auto"
     """Whether the anchor's row of a dflash or dspark drafter predicts, as its drafter has it: true, false, or auto, as
     the file says, which not all files do."""
     random_weights: bool = False
@@ -99,13 +99,14 @@ class TargetSettings:
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
-    fp8_products: bool = False
-    """Multiplies by the codes of FP8 files on an H100 or H200; else they are widened when they are loaded."""
-    int4_products: bool = False
+    fp8_products: Choice = "false"
+    """Multiplies few rows by the codes of FP8 files on an H100 or H200: true, false, or auto, where codes and the
+    numbers that they mean take at most half of the pair's memory together. Else weights are widened at load."""
+    int4_products: Choice = "false"
     """The same of files in four bits whose groups have 128 inputs."""
     keep_widened: bool = True
     """Of a model that is multiplied by its codes: keeps the widened numbers beside them, by which rounds of more than
-    32 rows are quicker. Off: it takes the codes' memory alone, a half or a quarter of the numbers'."""
+    32 rows are quicker. Off, with true above: it takes the codes' memory alone, a half or a quarter of the numbers'."""
     compile_threads: int = 16
     """Threads, or as many as there are processors, that compile kernels before steps are captured on a GPU; 1 compiles
     each when it is met."""
@@ -238,8 +239,6 @@ class TargetSettings:
         self._check_synthetic()
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         self._check_eight_bits()
-        anchors, known = self.drafter_sample_from_anchor, ", ".join(_ANCHORS)
-        _require(anchors in _ANCHORS, "drafter_sample_from_anchor", f"must be one of {known}")
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
@@ -297,9 +296,9 @@ class TargetSettings:
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
 
     @property
-    def code_bits(self) -> tuple[int, ...]:
-        """Bits of the codes that products may multiply by."""
-        return tuple(bits for bits, asked in ((8, self.fp8_products), (4, self.int4_products)) if asked)
+    def code_bits(self) -> dict[int, str]:
+        """By bits of codes whether products multiply by them: true, false or auto."""
+        return {8: self.fp8_products, 4: self.int4_products}
 
     @property
     def whole(self) -> bool:

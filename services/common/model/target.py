@@ -1,8 +1,9 @@
 """The target: a model of any family over spans of rows."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ from services.common.model.weights.weights import (
 )
 
 _LOG = logging.getLogger(__name__)
+NO_CODES: Mapping[int, int] = MappingProxyType({})
 
 
 class Target:
@@ -144,15 +146,16 @@ def load_target(
     device: torch.device | str = "cpu",
     random_weights: bool = False,
     whole: bool = False,
-    codes: Collection[int] = (),
+    codes: Mapping[int, int] = NO_CODES,
     expert_bytes: int = 0,
     beside: bool = False,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
     With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. Kernels multiply
-    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4. With
-    `beside` many rows are multiplied by their numbers, which stay in memory too.
+    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4. Each
+    has the most bytes that weights may take so, else they are widened; 0: any. With `beside` many rows are multiplied
+    by the numbers of codes, which stay in memory too.
     With `expert_bytes` a GPU holds experts of so many bytes, and reads the others in host memory.
 
     Raises:
@@ -171,7 +174,7 @@ def load_target(
     if whole:
         checkpoint = _whole(spec, checkpoint)
     else:
-        checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else (), beside)
+        checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else NO_CODES, beside)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
@@ -183,14 +186,17 @@ def _whole(spec: ModelSpec, source: TensorSource) -> WholeNumbers:
 
 
 def _kept(
-    spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: Collection[int], beside: bool
+    spec: ModelSpec, source: TensorSource, dtype: torch.dtype, codes: Mapping[int, int], beside: bool
 ) -> TensorSource:
     """Return a source that leaves weights packed, where the file's codes have so many bits as kernels take."""
     kind = folder_format(source.folder) if codes else None
     bits = kind.code_bits if isinstance(kind, CodedFormat) else 0
     if bits in codes and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
-        _LOG.info("weights are kept in the bits of their file", extra={"bits": bits})
-        return CodedWeights(source, bits, beside)
+        takes = elements(model_shapes(spec)) * (bits + 8 * dtype.itemsize * beside) // 8
+        if not codes[bits] or takes <= codes[bits]:
+            _LOG.info("weights are kept in the bits of their file", extra={"bits": bits, "numbers_beside": beside})
+            return CodedWeights(source, bits, beside)
+        _LOG.info("codes and numbers would take too much", extra={"bytes": takes, "most_bytes": codes[bits]})
     if isinstance(source, WidenedCheckpoint):
         source.tell(elements(model_shapes(spec)), dtype)
     return source

@@ -5,7 +5,7 @@ with its logits, and for each process what CUDA, its libraries and the captured 
 were measured on an H200 (docs/log/2026-11.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Protocol
 
@@ -107,6 +107,22 @@ class SizingSettings(Protocol):
     def memory_fraction(self) -> float:
         """The share of a GPU that the pair may hold."""
         ...
+
+    @property
+    def code_bits(self) -> Mapping[int, str]:
+        """By bits of codes whether products multiply by them: true, false or auto."""
+        ...
+
+
+def code_bytes(settings: SizingSettings, device: torch.device) -> Mapping[int, int]:
+    """By bits of codes that products may multiply by, the most bytes that codes and their numbers may take; 0: any.
+
+    Of a pair's memory keys and values have the other half at least.
+    """
+    if device.type != "cuda":
+        return {}
+    room = (settings.memory_bytes or int(settings.memory_fraction * torch.cuda.mem_get_info(device)[1])) // 2
+    return {bits: 0 if kept == "true" else room for bits, kept in settings.code_bits.items() if kept != "false"}
 
 
 def pair_terms(

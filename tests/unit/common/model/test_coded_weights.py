@@ -48,7 +48,7 @@ def codes_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def load_target(folder: Path, **options: Any) -> Target:
-    return load_any(folder, codes=(8, 4), **options)
+    return load_any(folder, codes={8: 0, 4: 0}, **options)
 
 
 def weights_of(target: Any) -> dict[str, Tensor]:
@@ -82,6 +82,18 @@ def test_a_model_may_keep_the_numbers_of_its_codes(layout: str, tmp_path: Path) 
         assert torch.equal(one.numbers_FD, one.widened()), "heads that were put in another order too"
 
 
+def test_codes_and_numbers_that_would_take_too_much_are_widened_instead(tmp_path: Path) -> None:
+    """What is left would not hold keys and values."""
+    folder = made(tmp_path, "fp8-bf16")
+    whole = load_any(folder, codes={8: 0}, beside=True).weight_bytes
+    assert load_any(folder, codes={8: 2 * whole}, beside=True).widened_bytes == 0
+    assert load_any(folder, codes={8: 2 * whole}, beside=True).weight_bytes == whole
+    wide = load_any(folder, codes={8: whole // 2}, beside=True)
+    assert wide.weight_bytes == 4 * wide.elements < whole
+    alone = load_any(folder, codes={8: whole // 2})
+    assert alone.weight_bytes < wide.weight_bytes, "codes alone take less"
+
+
 @pytest.mark.parametrize("name", FOUR_BITS)
 def test_a_model_of_four_bits_has_the_numbers_of_the_widened_one(name: str, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path, 3, FOUR_SHAPE, family="qwen3", std=0.1, dtype=torch.bfloat16).target
@@ -91,7 +103,7 @@ def test_a_model_of_four_bits_has_the_numbers_of_the_widened_one(name: str, tmp_
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     numbers = 512 * 256 + 256 * 256 + 3 * 256 * 256
     assert wide.weight_bytes - coded.weight_bytes == 4 * numbers - numbers // 2 - 4 * numbers // 128
-    assert load_any(folder, codes=(8,)).widened_bytes == 0, "codes of eight bits alone were asked for"
+    assert load_any(folder, codes={8: 0}).widened_bytes == 0, "codes of eight bits alone were asked for"
 
 
 def test_queries_keys_and_values_are_joined_as_codes_and_turned_with_their_scales(tmp_path: Path) -> None:
