@@ -20,7 +20,7 @@ def test_only_who_has_the_key_is_let_in_and_nobody_sees_it(tmp_path: Path) -> No
     ca = authority.write(tmp_path / "ca.pem")
     cert, key = authority.issue(tmp_path / "server", "gateway")
     flags = ["--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key]
-    with Stack(StackSettings(api_keys=(KEY,), gateway_flags=flags, ready_s=110.0)) as stack:
+    with Stack(StackSettings(api_keys=(KEY,), gateway_flags=flags, ready_s=400.0)) as stack:
         tenants = stack.run_dir / "tenants.toml"
         assert tenants.stat().st_mode & 0o777 == 0o600 and KEY not in tenants.read_text()
         assert not [line for line in command_lines() if KEY in line]

@@ -46,7 +46,7 @@ def stack() -> Iterator[Stack]:
         "PACELINE_POLL_S": "0.25",
     }
     http = ("--http", "127.0.0.1:0")
-    settings = StackSettings(ready_s=110.0, gateway_flags=http, cluster_flags=flags, environment=environment)
+    settings = StackSettings(ready_s=400.0, gateway_flags=http, cluster_flags=flags, environment=environment)
     running = Stack(settings)
     yield running.__enter__()
     if running.run_dir.exists():
