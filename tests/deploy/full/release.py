@@ -147,6 +147,9 @@ def running(workers: int, gateways: int, environment: Mapping[str, str] | None =
     try:
         for pod in release.pods:
             release.start(pod)
+            if pod.startswith("worker"):
+                # Two of Ray that start at once take each other's processor, and may choose the same port.
+                release.processes[pod].bound(READY_S)
         for pod in release.pods:
             release.processes[pod].bound(READY_S)
         wait_routed(release)

@@ -31,6 +31,7 @@ from tests.deploy.full.states import (
     spread,
     steps,
     until,
+    well,
 )
 from tests.deploy.test_drift import ROOT, rules
 
@@ -114,6 +115,24 @@ FAILURES = [
         | deployed("llm-worker", TWO, ((2, BEGIN), (1, REST)))
         | {pod(COUNTED, "worker", "p1"): level(*EVERY_FIVE)},
         frozenset({"PacelineCrashLoop", "PacelineFewerThanWanted"}),
+    ),
+    State(
+        "one of two gateways crash-loops",
+        until(holding('"g1"'), BEGIN)
+        | deployed("llm-gateway", TWO, ((2, BEGIN), (1, REST)))
+        | {pod(COUNTED, "gateway", "g1"): level(*EVERY_FIVE)},
+        frozenset({"PacelineCrashLoop", "PacelineFewerThanWanted"}),
+    ),
+    State(
+        "nobody counts pods, and a worker restarts every two minutes",
+        {name("process_start_time_seconds", 'instance="p0"'): level(*EVERY_TWO)}
+        | {each: "" for each in well() if each.startswith("kube_")},
+        frozenset({"PacelineCrashLoop"}),
+    ),
+    State(
+        "the pods of a further model are never scheduled",
+        deployed("llm-worker-n", (("_", BEGIN), (2, REST)), (("_", BEGIN), (0, REST))),
+        frozenset({"PacelineFewerThanWanted"}),
     ),
     State(
         "half of the pods are never scheduled",
