@@ -30,6 +30,8 @@ _TOLD = 2
 _FIRST = 4
 """Drafts of a chain by which requests are compared: those of most trees' first children."""
 _MOST_SCALE = 2.0
+_TOLD_AT_ONCE = 16
+"""Trees of a round from which much is learned at most: of more requests each has its turn."""
 _NEWS, _FEW = 8, 64
 """Trees after which those of all requests are counted anew, and how many are few: then each changes much."""
 
@@ -53,6 +55,8 @@ class NodeAcceptance(Acceptance):
     ) -> None:
         if not trunk:
             super()._learn(row, drafted, accepted, ended, path, trunk)
+            return
+        if (turns := len(self._rows) // _TOLD_AT_ONCE) > 1 and (row.rounds + row.uid) % turns:
             return
         super()._learn(row, min(len(trunk), _TOLD), _straight(path, trunk), ended, path, trunk)
         if ended:

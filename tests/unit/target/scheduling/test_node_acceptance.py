@@ -82,6 +82,19 @@ def test_a_request_commits_no_more_than_it_may() -> None:
     assert acceptance.expected() == [1.0] * len(WIDTHS)
 
 
+def test_of_many_requests_each_tells_in_its_turn_what_its_trees_accepted() -> None:
+    """What all of them are expected to commit is what it would be if each told it in each round."""
+    dice, acceptance = random.Random(4), NodeAcceptance(WIDTHS)
+    for uid in range(64):
+        acceptance.join(uid, None)
+    for _ in range(60):
+        for uid in range(64):
+            path = path_of(dice, STEEP, 16)
+            acceptance.observe(uid, 15, len(path), False, path, (1, 2))
+    for nodes, tokens in zip((4, 8, 16), acceptance.expected()[TREES], strict=True):
+        assert tokens / 64 == pytest.approx(1 + sum(STEEP[: nodes - 1]), rel=0.1)
+
+
 def test_what_the_last_round_of_a_request_accepted_says_nothing_of_trees() -> None:
     acceptance = taught(EVEN, 16)
     before = list(acceptance.expected()[TREES])

@@ -22,8 +22,9 @@ _STEP_NUMBERS = 512
 """Of the steps of a program's nodes, each of which has as many as a head."""
 _AT_ONCE = 2 * PROCESSORS
 """Programs that run at once, two on a multiprocessor."""
-_MOST_ALONE, _WARPS_ALONE = 4, 2
-"""Programs of a sequence's nodes for each K/V head that each read its whole context, at most; they have few rows."""
+_MOST_ALONE, _WARPS_ALONE = 4, 4
+"""Programs of a sequence's nodes for each K/V head that each read its whole context, at most, and their warps. Of two
+the code is 114 KB, which each layer fetches anew, and of four 63."""
 _LOG2_E = 1.4426950408889634
 
 
