@@ -76,12 +76,29 @@ def pytest_report_to_serializable(config: pytest.Config, report: object) -> dict
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a process of pytest-xdist: it sends less."""
-    if not _fewer(session.config):
+    """In a process of pytest-xdist: it tells groups, and sends less."""
+    if not hasattr(session.config, "workerinput"):
         return
     for plugin in session.config.pluginmanager.get_plugins():
         if hasattr(plugin, "sendevent") and hasattr(plugin, "torun"):
-            plugin.sendevent = partial(_send, plugin.sendevent)
+            send = partial(_send, plugin.sendevent) if _fewer(session.config) else plugin.sendevent
+            plugin.sendevent = partial(_send_grouped, send, session)
+
+
+def _send_grouped(send: Any, session: pytest.Session, name: str, **told: Any) -> None:
+    """Sends names of tests with their groups, by which pytest-xdist keeps them together.
+
+    It writes them into an attribute that pytest 9.2 does not read any more, and then keeps nothing together.
+    """
+    if name == "collectionfinish" and session.config.getoption("loadgroup", default=False):
+        told["ids"] = [grouped(item) for item in session.items]
+    send(name, **told)
+
+
+def grouped(item: pytest.Item) -> str:
+    """The name of a test with that of its group."""
+    name, mark = item.nodeid, item.get_closest_marker("xdist_group")
+    return name if mark is None or name.endswith(f"@{mark.args[0]}") else f"{name}@{mark.args[0]}"
 
 
 def _fewer(config: pytest.Config) -> bool:

@@ -66,6 +66,21 @@ def test_what_two_processes_counted_is_added(tmp_path: Path) -> None:
     assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (3, 3, 1, 7)
 
 
+def test_the_tests_of_a_file_stay_in_one_process(tmp_path: Path) -> None:
+    """Each process that has one makes what the file shares anew."""
+    body = "import os, pathlib\n\n@pytest.mark.parametrize('number', range(4))\ndef test_a(number):\n"
+    body += "    mine = pathlib.Path(__file__ + '.' + os.environ['PYTEST_XDIST_WORKER'])\n    mine.touch()\n"
+    for name in "bc":
+        (tmp_path / f"test_{name}.py").write_text(f"import pytest\n\n{body}")
+    code, _, line = run(tmp_path, body, flags=(*TWO, "--dist=loadgroup", "--no-loadscope-reorder"))
+    assert (code, line["passed"]) == (0, 12)
+    assert sorted(file.name.partition(".py.")[0] for file in tmp_path.glob("*.py.gw*")) == [
+        "test_b",
+        "test_c",
+        "test_it",
+    ]
+
+
 def test_a_module_that_is_skipped_in_two_processes_is_red_in_ci(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
     code, _, line = run(tmp_path, "def test_a():\n    pass\n", "true", TWO)
