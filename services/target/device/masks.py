@@ -5,13 +5,14 @@ The host does it while the step's forward runs: it needs the drafts, and what th
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from llguidance import LLExecutor
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -60,7 +61,7 @@ class Masks:
                 for like in (slots.mask_SWN, slots.walked_SK, self._made_S, self._made_S, pool.mailbox_SK)
             )
         # A step on a CPU needs its cores itself, and waits for masks anyway.
-        self._executor = None if self._stream is None else LLExecutor(mask_threads())
+        self._threads = None if self._stream is None else _pool()
         self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
         most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
@@ -130,13 +131,13 @@ class Masks:
         rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
         rows.sort(key=lambda row: -row[1].missed)
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            # Those that a library of several threads fills have their masks at one time, others one behind the other.
+            # Those that threads fill have their masks at one time, others one behind the other.
             for some in [rows] if self._at_once(rows) else [[row] for row in rows]:
                 self._fill(some, width)
                 self._tell([slot for slot, *_ in some], number)
 
     def _at_once(self, rows: Sequence[Row]) -> bool:
-        return self._executor is not None and len(rows) > 1
+        return self._threads is not None and len(rows) > 1
 
     def _tell(self, slots: Sequence[int], number: int) -> None:
         """Copies masks, and behind them the words that say so."""
@@ -156,33 +157,12 @@ class Masks:
 
     def _fill(self, rows: Sequence[Row], width: int) -> None:
         """Fills masks of rows; those of several at a time, where a grammar alone rules them."""
-        walkers = [_walker(seat) for _, seat, _ in rows]
         tokens = [offered.tokens[: seat.most_drafts] for _, seat, offered in rows]
-        rooms = [self._room_BWN[index] for index in range(len(rows))]
-        allowed: list[list[int] | None] = [None] * len(rows)
-        if self._at_once(rows):
-            allowed = self._filled(walkers, tokens)
-        for row, walker, room_WN, drafts, known in zip(rows, walkers, rooms, tokens, allowed, strict=True):
-            path_MN = room_WN[: len(drafts) + 1]
-            self._place(row, path_MN, walker.fill(path_MN, drafts) if known is None else known, width)
-
-    def _filled(self, walkers: Sequence[Walker], drafts: Sequence[Sequence[int]]) -> list[list[int] | None]:
-        """Fills rooms of the rows by threads; returns the drafts that rules allow, None where it cannot be done so."""
-        assert self._executor is not None, "threads fill them"
-        room_BWN, most = self._room_BWN, self._room_BWN.shape[1]
-        whole = [walker.whole(tokens) for walker, tokens in zip(walkers, drafts, strict=True)]
-        asked = [(*each, index * most) for index, each in enumerate(whole) if each is not None]
-        where = room_BWN.ctypes.data, room_BWN[0, 0].nbytes, len(room_BWN) * most
-        for _, allowed, row in asked:
-            room_BWN[row // most, len(allowed)] = 0
-        if behind := [(matcher, row, allowed) for matcher, allowed, row in asked if allowed]:
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(behind, *where)
-        if first := [(matcher, row) for matcher, allowed, row in asked if not allowed]:
-            self._executor.unsafe_compute_mask_ptr(first, *where)
-        return [
-            each[1] if each is not None and walker.filled(room_BWN[index], each[1]) else None
-            for index, (walker, each) in enumerate(zip(walkers, whole, strict=True))
-        ]
+        paths = [self._room_BWN[index, : len(drafts) + 1] for index, drafts in enumerate(tokens)]
+        work = [_walker(seat).fill for _, seat, _ in rows], paths, tokens
+        fill = map if self._threads is None or not self._at_once(rows) else self._threads.map
+        for row, path_MN, allowed in zip(rows, paths, fill(_call, *work), strict=True):
+            self._place(row, path_MN, allowed, width)
 
     def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int) -> None:
         """Puts the masks of a path where its rows have theirs."""
@@ -235,8 +215,22 @@ class Masks:
 
 
 def mask_threads() -> int:
-    """Of the library's own: threads of Python that wait for one another between masks are slower than one."""
+    """How many requests are masked at a time."""
     return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // 2))
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Threads on any core, also where the engine's has one of its own.
+
+    Each makes all masks of a request by one call that lets go of Python's lock: threads that wait for it between any
+    two masks are slower than one. The library's own did not run side by side.
+    """
+    cores = os.sched_getaffinity(0)
+    return ThreadPoolExecutor(mask_threads(), "masks", initializer=partial(os.sched_setaffinity, 0, cores))
+
+
+def _call(fill: Callable[[Array, Sequence[int]], list[int]], path_MN: Array, drafts: Sequence[int]) -> list[int]:
+    return fill(path_MN, drafts)
 
 
 def _await(mark: torch.cuda.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from llguidance import LLExecutor
 
 from services.target.device.masks import Masks, Path
 from services.target.device.state import Rows
@@ -24,11 +24,11 @@ from tests.lossless.test_grammars import FEW, ruled
 STREAM = SimpleNamespace(synchronize=lambda: None)
 
 
-def beside(masks: Masks, executor: LLExecutor) -> Masks:
+def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
     """The same masks where copies bring all that steps read; memory of the host is apart from the device's."""
     twin = copy.copy(masks)
     pool, slots = masks._pool, masks._slots
-    twin._stream, twin._executor = cast(Any, STREAM), executor
+    twin._stream, twin._threads = cast(Any, STREAM), threads
     twin._slots = cast(Any, SimpleNamespace(mask_SWN=slots.mask_SWN.clone(), walked_SK=slots.walked_SK.clone()))
     twin._made_S = masks._made_S.clone()
     twin._inputs = cast(Any, SimpleNamespace(mask_gate=SimpleNamespace(mended_S=masks._made_S.clone())))
@@ -46,7 +46,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
     twins = dict[int, Masks]()
 
     def both_mend(masks: Masks, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
-        twin = twins[number] = beside(masks, executor)
+        twin = twins[number] = beside(masks, threads)
         twice = mend(twin, held, drafts, number)
         found = mend(masks, held, drafts, number)
         slots = [slot for slot, _ in held]
@@ -59,7 +59,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
 
     def both_make(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         nonlocal several
-        twin = twins.pop(number, None) or beside(masks, executor)
+        twin = twins.pop(number, None) or beside(masks, threads)
         make(twin, held, drafts, width, number)
         make(masks, held, drafts, width, number)
         several += len(held) > 1
@@ -74,8 +74,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
     monkeypatch.setattr(Masks, "mend", both_mend)
     monkeypatch.setattr(Masks, "make", both_make)
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS, width=width)
-    executor = LLExecutor(3)
-    with Rig(pair.target, pair.drafter, settings, Breaking) as rig:
+    with ThreadPoolExecutor(3) as threads, Rig(pair.target, pair.drafter, settings, Breaking) as rig:
         rig.run(specs)
     assert sum(mended) > 20
     assert several > 10
