@@ -12,8 +12,8 @@ from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.states.states import Part, Rows
-from tests.kernels.gpu.devices import DEVICE, close
-from tests.support.tiny_checkpoints import TinyShape, write_tiny
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, close
+from tests.support.tiny_checkpoints import DRAFTERS, TinyShape, write_tiny
 from tests.unit.common.model.pairs import block_ids, zero_centred
 
 OPERATORS = (
@@ -96,6 +96,48 @@ def test_a_drafter_that_slides_gives_the_same_by_kernels(
     as_references(monkeypatch)
     for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
         close(got.float(), expected.float())
+
+
+def propose_for_two(folder: Path, device: str, candidates: int) -> list[list[int]]:
+    """Drafts behind two anchors of one text, by a block that the rest of a pair is made for."""
+    target = load_target(folder / "target", device=device)
+    context = load_context(folder / "drafter", target)
+    block = load_block(folder / "drafter", device=device, candidates=candidates)
+    draft_kv = torch.zeros(context.kv_shape(6, 4), device=device)
+    table = torch.tensor([[3, 5, 1, 0]] * 2, dtype=torch.int32, device=device)
+    slots, start = torch.zeros(1, dtype=torch.int32, device=device), torch.tensor([0], device=device)
+    rows = Rows(Part(plan_span(table[:1], start, 9, 4), slots, torch.tensor([9], device=device)))
+    _, features = target.forward(torch.arange(3, 12, device=device), rows, target.new_states(6, 4), context.taps)
+    context.write(features, rows, draft_kv)
+    ids = block_ids(block, torch.tensor([77, 78], device=device))
+    lengths, both = torch.tensor([9, 6], device=device), torch.arange(2, dtype=torch.int32, device=device)
+    span = plan_context(table, lengths, block.spec.block_size, 4)
+    drafts: list[list[int]] = block.propose(
+        ids, Rows(Part(span, both)), draft_kv, target.embed_VD, target.lm_head_VD
+    ).tolist()
+    return drafts
+
+
+@pytest.mark.parametrize(("kind", "candidates"), [("dflash2", 0), ("dspark", 0), ("dspark", 8)])
+def test_later_kinds_draft_the_same_by_kernels(
+    kind: str, candidates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    if INTERPRETED and kind != "dflash2" and not full:
+        return
+    shape = replace(SHAPE, block_size=4)
+    changes = dict(DRAFTERS[kind])
+    if kind == "dspark":
+        changes["target_layer_ids"] = [0, 1]
+    else:
+        changes["dflash_config"] = changes["dflash_config"] | {"target_layer_ids": [0, 1], "selector_top_k": 5}
+    write_tiny(tmp_path, 3, shape, std=0.25, drafter=changes)
+    by_kernels = propose_for_two(tmp_path, DEVICE, candidates)
+    as_references(monkeypatch)
+    monkeypatch.setattr("services.common.kernels.dispatch.INTERPRETED", False)
+    for module in ("services.common.model.stack", "services.common.model.drafters.dflash2.stack"):
+        monkeypatch.setattr(f"{module}.on_kernel", lambda tensor: False)
+    assert by_kernels == propose_for_two(tmp_path, "cpu", candidates)
+    assert len({tuple(drafts) for drafts in by_kernels}) == 2
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2"])
