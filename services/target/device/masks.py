@@ -27,6 +27,8 @@ from services.target.device.walker import Walker
 Watch = Callable[[torch.cuda.Event | None], None]
 _NEAR_S = 0.002
 """Drafts that take longer are waited for with sleep."""
+_MOST_MENDED = 1
+"""Rows of a round that are mended on a GPU: four wait there for longer than what their drafts bring (ADR 0058)."""
 _MOST_THREADS = 8
 """That make masks at a time."""
 
@@ -76,7 +78,7 @@ class Masks:
 
         A step that waits for its drafts takes longer, where steps run beside the host.
         """
-        return not self.beside or all(seat.masked for _, seat in seated)
+        return not self.beside or (len(seated) <= _MOST_MENDED and all(seat.masked for _, seat in seated))
 
     def offer(
         self, bucket: int, width: int, watch: Watch, nodes: bool = False, mends: bool = False

@@ -80,9 +80,12 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
     assert several > 10
 
 
-@pytest.mark.parametrize(("ruled_rows", "on_gpu", "mends"), [(2, True, True), (1, True, False), (1, False, True)])
-def test_no_row_waits_for_drafts_of_others(ruled_rows: int, on_gpu: bool, mends: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "ruled_rows", "on_gpu", "mends"),
+    [(1, 1, True, True), (1, 0, True, False), (2, 2, True, False), (2, 1, True, False), (2, 1, False, True)],
+)
+def test_no_row_waits_for_drafts_of_others(rows: int, ruled_rows: int, on_gpu: bool, mends: bool) -> None:
     """On a GPU the step waits in front of its forward; on a CPU it runs behind the host's work anyway."""
-    seated = [(slot, SimpleNamespace(masked=slot < ruled_rows)) for slot in range(2)]
+    seated = [(slot, SimpleNamespace(masked=slot < ruled_rows)) for slot in range(rows)]
     masks = cast(Any, SimpleNamespace(beside=on_gpu))
     assert Masks.mends(masks, cast(Any, seated)) is mends
