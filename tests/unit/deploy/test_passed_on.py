@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def text(group: Group, name: str) -> str:
     (default,) = (field.default for field in dataclasses.fields(group.of) if field.name == name)
     if name in SAMPLES:
         return SAMPLES[name]
+    hint = typing.get_type_hints(group.of)[name]
+    if typing.get_origin(hint) is typing.Literal:
+        return str(next(word for word in typing.get_args(hint) if word != default))
     if isinstance(default, bool):
         return str(not default).lower()
     return f"{2 * default + 1:g}" if isinstance(default, int | float) else "debug"
