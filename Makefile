@@ -63,7 +63,7 @@ doctor: setup  ## say what this machine can run, and what is missing
 
 test: setup .venv-schemathesis/.installed  ## the default suite: no GPU, no network, no skip
 	@env -u PYTHONDONTWRITEBYTECODE $(PY) -m tests.support.bytecode
-	@env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest tests --numprocesses=4 --dist=loadgroup --no-loadscope-reorder $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest tests --numprocesses=5 --dist=loadgroup --no-loadscope-reorder $(ARGS)
 
 test-lossless: setup  ## the full sweep: speculation on and off give the same text
 	@$(PY) -m tests.lossless $(ARGS)
