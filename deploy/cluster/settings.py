@@ -7,7 +7,7 @@ from typing import Any, Literal
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.mps import Wanted
 from deploy.cluster.node import AUTO
-from services.common.serving.settings import GROUP
+from services.common.serving.settings import GROUP, Choice
 
 Placement = Literal["auto", "gpu", "cpu"]
 
@@ -30,7 +30,7 @@ class ClusterSettings:
     drafter_weights: str = "auto"
     """What products of a dflash drafter read: int8, with a head of its own, or numbers of dtype; auto is int8 on a CPU
     that multiplies eight-bit integers quickly, beside float32, and on a GPU beside bfloat16."""
-    drafter_sample_from_anchor: Literal["auto", "true", "false"] = "auto"
+    drafter_sample_from_anchor: Choice = "auto"
     """Whether the anchor's row of a dflash or dspark checkpoint predicts: true, false, or auto, as the file says, which
     not all files do. A wrong layout is never right: hardly a draft is accepted."""
     model_name: str = "paceline-embedded"

@@ -1,9 +1,9 @@
 """Settings of a drafter."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from services.common.serving.callers import guarded
+from services.common.serving.settings import Choice
 
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
@@ -32,7 +32,7 @@ class DrafterSettings:
     weights: str = "auto"
     """What products read: int8, with a copy of the head, or numbers of dtype; auto is int8 on a CPU that multiplies
     eight-bit integers quickly, beside float32."""
-    sample_from_anchor: Literal["auto", "true", "false"] = "auto"
+    sample_from_anchor: Choice = "auto"
     """Whether the anchor's row of a dflash or dspark checkpoint predicts, as its target has it: true, false, or auto,
     as the file says, which not all files do."""
     markov_candidates: int = 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
 from services.common.serving.callers import guarded
 from services.common.serving.hub import OWN_HEAD
 from services.common.serving.secret import check_secret
+from services.common.serving.settings import Choice
 from services.target.scheduling.settings import PAUSE_S
 
 _DTYPES = ("float32", "float64", "bfloat16")
@@ -24,7 +25,6 @@ _KV_DTYPES = (_AUTO, _CODES)
 _WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
-Choice = Literal["auto", "true", "false"]
 
 
 class Packs(NamedTuple):

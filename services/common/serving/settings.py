@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+Choice = typing.Literal["auto", "true", "false"]
+"""Of a setting that may be left to what a service finds."""
 PREFIX = "PACELINE_"
 GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.

@@ -15,7 +15,7 @@ import pytest
 from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_answers
 from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, TURNS, Asked, by_chance, chats, mean_out, together
 from tests.bench.gpu.fronts.rows import percentile, row_of, table
-from tests.bench.gpu.fronts.servers import _flags as vllm_flags
+from tests.bench.gpu.fronts.servers import vllm_flags
 from tests.bench.gpu.race.scale import FULL_SCALE
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import PROFILES, TINY

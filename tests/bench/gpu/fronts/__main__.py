@@ -119,7 +119,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shares", type=float, nargs="*", default=[0.5, 0.7, 0.9], help="of the limit, by chance")
     parser.add_argument("--limit", type=float, default=0.0, help="tokens a second; the quickest peer's without")
     parser.add_argument("--seconds", type=float, default=20.0, help="for which requests come by chance")
-    parser.add_argument("--drafter-weights", choices=["auto", "dtype", "int8"], default="auto", help="of paceline's")
+    parser.add_argument(
+        "--drafter-weights", choices=["dtype", "int8"], default="int8", help="of paceline's; serve takes int8"
+    )
     parser.add_argument("--short-blocks", action="store_true", help="paceline drafts blocks as wide as the round")
     parser.add_argument("--memory-gb", type=float, default=40.0, help="of paceline's pair, weights included")
     parser.add_argument("--flags", default="", help="further flags of paceline's target")

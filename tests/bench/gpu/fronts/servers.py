@@ -70,7 +70,7 @@ def vllm(settings: RigSettings, drafts: Sequence[int], options: PeerOptions, kv_
         for k in drafts:
             port = _free_port()
             command = [options.python, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
-            command += _flags(settings, str(models.target), str(models.drafter), k, kv_bytes)
+            command += vllm_flags(settings, str(models.target), str(models.drafter), k, kv_bytes)
             environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
             process = subprocess.Popen(command, env=environment, stdout=sys.stderr, start_new_session=True)
             stack.callback(_end, process)
@@ -78,8 +78,8 @@ def vllm(settings: RigSettings, drafts: Sequence[int], options: PeerOptions, kv_
         yield [_ready(server, process) for server, process in servers]
 
 
-def _flags(settings: RigSettings, target: str, drafter: str, k: int, kv_bytes: int) -> list[str]:
-    """vLLM's own defaults but for what a race fixes: shapes, places, and memory that others leave it."""
+def vllm_flags(settings: RigSettings, target: str, drafter: str, k: int, kv_bytes: int) -> list[str]:
+    """Return vLLM's own defaults but for what a race fixes: shapes, places, and memory that others leave it."""
     flags = ["--host", "127.0.0.1", "--model", target, "--served-model-name", MODEL, "--load-format", "dummy"]
     flags += ["--dtype", "bfloat16", "--max-model-len", str(settings.context_limit)]
     flags += ["--max-num-seqs", str(settings.slots), "--kv-cache-memory-bytes", str(kv_bytes)]

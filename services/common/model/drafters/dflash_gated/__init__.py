@@ -7,21 +7,14 @@ block do. Heads are multiplied by the softplus of a number of their own.
 from dataclasses import replace
 from types import NoneType
 
-import torch
-
-from services.common.model.drafters.heads import ArgmaxHead
-from services.common.model.drafters.reading import finish_block, read_block
-from services.common.model.drafters.spec import DrafterSpec, LayerTensors
-from services.common.model.drafters.vocabulary import read_vocabulary
+from services.common.model.drafters import dflash
+from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.fields.fields import Fields
-from services.common.model.fields.known_keys import NEUTRAL_DFLASH
-from services.common.model.files.checkpoint import IntegerSource
 from services.common.model.spec import Attention, LayerSpec
-from services.common.model.stack import Stack, draft_stack
-from services.common.model.weights.weights import Shapes
 
 ARCHITECTURES = ("DFlashLagunaForCausalLM",)
 REFUSED: dict[str, str] = {}
+head_shapes, read_stack, read_head = dflash.head_shapes, dflash.read_stack, dflash.read_head
 _NEUTRAL = {"gating": ("per-head", True), "num_experts": (0, None), "tie_word_embeddings": (False, None)}
 
 
@@ -35,33 +28,14 @@ def read_spec(fields: Fields) -> DrafterSpec:
         fields.neutral(name, allowed)
     windows = fields.take("sliding_windows", (list, NoneType), default=None)
     behind = fields.take("eagle_aux_hidden_state_layer_ids", (list, NoneType), default=None)
-    inner = fields.nested("dflash_config")
-    spec = read_block(fields, inner)
+    spec = dflash.read_spec(fields)
     if windows is not None and windows != [mask.window for mask in spec.masks]:
         raise fields.error("sliding_windows", "differs from layer_types and sliding_window")
     if behind is not None and behind != [layer + 1 for layer in spec.target_layer_ids]:
         raise fields.error("eagle_aux_hidden_state_layer_ids", "must be one behind each of target_layer_ids")
-    for name, allowed in NEUTRAL_DFLASH.items():
-        inner.neutral(name, allowed)
-    finish_block(fields, inner)
     return replace(spec, layers=tuple(map(_gated, spec.layers)), normed_taps=True)
 
 
 def _gated(layer: LayerSpec) -> LayerSpec:
     assert isinstance(layer.mixer, Attention), "blocks of a drafter attend"
     return replace(layer, mixer=replace(layer.mixer, head_gates=True))
-
-
-def head_shapes(spec: DrafterSpec) -> Shapes:
-    """None: the head is a table."""
-    return {}
-
-
-def read_stack(tensors: LayerTensors, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> Stack:
-    """Return blocks of gated attention and SwiGLU."""
-    return draft_stack(tensors.spec, tensors.layers, tensors.norm_D, tensors.views)
-
-
-def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> ArgmaxHead:
-    """Read which tokens the head scores."""
-    return ArgmaxHead(spec, read_vocabulary(spec, checkpoint, device))
