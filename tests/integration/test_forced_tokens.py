@@ -146,7 +146,9 @@ async def words(served: Served) -> None:
         said = await served.http.post(COMPLETIONS, plain | {"bad_words": bad})
         assert said.json["choices"][0]["text"] == " return", "behind a blank too"
     only = [served.ids["A"], served.ids["B"]]
-    said = await served.http.post(COMPLETIONS, plain | {"allowed_token_ids": only, "temperature": 2, "max_tokens": 40})
+    said = await served.http.post(
+        COMPLETIONS, plain | {"allowed_token_ids": only, "temperature": 2, "seed": 7, "max_tokens": 40}
+    )
     assert set(said.json["choices"][0]["text"]) == {"A", "B"}
     assert said.json["choices"][0]["finish_reason"] == "length", "no end is allowed"
 

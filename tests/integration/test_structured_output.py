@@ -136,9 +136,10 @@ async def the_other_forms(served: Served) -> None:
     assert await served.content(guided_grammar='root ::= "a" b\nb ::= "b" | "c"') in ("ab", "ac")
     assert await served.content(structured_outputs={"grammar": 'start: "x" "y"'}) == "xy"
     model = (await served.http.get("/v1/models")).json["data"][0]["id"]
-    body = {"model": model, "prompt": "x", "guided_json": json.dumps(PERSON), "max_tokens": 120}
-    reply = await served.http.post(COMPLETIONS, body)
-    jsonschema.validate(json.loads(reply.json["choices"][0]["text"]), PERSON)
+    body = {"model": model, "prompt": "x", "guided_json": json.dumps(PERSON), "max_tokens": 120, "temperature": 0}
+    (choice,) = (await served.http.post(COMPLETIONS, body)).json["choices"]
+    assert choice["finish_reason"] == "stop"
+    jsonschema.validate(json.loads(choice["text"]), PERSON)
 
 
 async def required_calls(served: Served, count: int) -> None:
@@ -178,8 +179,10 @@ async def forms_of_other_apis(served: Served) -> None:
     """Anthropic's and the Responses API have a form of the answer too, and name it in their own words."""
     model = (await served.http.get("/v1/models")).json["data"][0]["id"]
     broken = {"type": "object", "properties": {"a": {"type": "foo"}}}
-    message = {"model": model, "max_tokens": 120, "messages": [{"role": "user", "content": "Ada is 36."}]}
-    response = {"model": model, "input": "Ada is 36.", "max_output_tokens": 120}
+    # Neither API has a seed, and a sampled answer may be blanks up to its limit.
+    greedy = {"model": model, "temperature": 0}
+    message = greedy | {"max_tokens": 120, "messages": [{"role": "user", "content": "Ada is 36."}]}
+    response = greedy | {"input": "Ada is 36.", "max_output_tokens": 120}
 
     async def ask(schema: Any) -> tuple[Reply, Reply]:
         form = {"type": "json_schema", "schema": schema}
@@ -189,6 +192,7 @@ async def forms_of_other_apis(served: Served) -> None:
         )
 
     first, second = await ask(PERSON)
+    assert (first.json["stop_reason"], second.json["status"]) == ("end_turn", "completed")
     jsonschema.validate(json.loads(first.json["content"][0]["text"]), PERSON)
     jsonschema.validate(json.loads(second.json["output"][0]["content"][0]["text"]), PERSON)
     first, second = await ask(broken)
@@ -243,7 +247,9 @@ async def generated(served: Served, constraint: inference_pb2.Constraint) -> str
         stopping=types_pb2.Stopping(max_tokens=120),
         structured_output=constraint,
     )
-    return "".join([piece.delta.text async for piece in served.stub.Generate(request)])
+    pieces = [piece async for piece in served.stub.Generate(request)]
+    assert pieces[-1].final.finish_reason == types_pb2.FINISH_REASON_STOP_TOKEN
+    return "".join(piece.delta.text for piece in pieces)
 
 
 async def what_is_refused(served: Served) -> None:
