@@ -58,6 +58,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.refuse: PacelineError | None = None
         self.rounds = 0
         self.committed = 0
+        self.committed_of: dict[str, int] = {}
         self.lag_s = 0.0
         self.past: list[target_pb2.RoundRecord] = []
         self.described = 0
@@ -197,6 +198,7 @@ class FakeSession:
         for name, request in [*self.requests.items()][: self._target.slots]:
             update = request.moved() if draining else request.step(self._target.burst)
             self._target.committed += len(update.token_ids)
+            self._target.committed_of[name] += len(update.token_ids)
             updates.append(update)
             if update.HasField("end"):
                 self._leave(name, moved=draining)
@@ -213,6 +215,7 @@ class FakeSession:
             except PacelineError as error:
                 self._refuse(start.request_id, error)
                 return
+        self._target.committed_of[start.request_id] = 0
         self.requests[start.request_id] = FakeRequest(start, self._target.info, self._target.script)
 
     def _ask(self, ask: target_pb2.Ask) -> None:

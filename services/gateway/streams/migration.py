@@ -159,6 +159,8 @@ class MigratingRequest:
 
     async def _place(self) -> Attempt:
         """Finds a target and starts there."""
+        if self._ended is not None:  # its client has all that came of it
+            self._release(len(self._committed), DELIVERED)
         job = self._job
         key = key_of(job)
         while True:

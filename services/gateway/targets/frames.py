@@ -32,7 +32,9 @@ def hello(gateway_id: str, secret: str, quiet_s: float) -> target_pb2.SessionReq
     """The first frame; `quiet_s` is the longest silence that is wanted of a target of which nothing is expected."""
     quiet = duration_pb2.Duration()
     quiet.FromMilliseconds(int(quiet_s * 1e3))
-    greeting = target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id, secret=secret, quiet=quiet)
+    greeting = target_pb2.Hello(
+        protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id, secret=secret, quiet=quiet, settles=True
+    )
     return target_pb2.SessionRequest(hello=greeting)
 
 

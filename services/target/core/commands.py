@@ -53,6 +53,13 @@ class CheckKey:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A gateway has a session in which it says of each request that ends how many of its tokens it kept."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """Cancels the requests of a session; ``undelivered`` counts tokens never written to it, by request id."""
 
@@ -85,7 +92,7 @@ class MoveAll:
     """Ends every live request with "moved": its gateway continues it on another target."""
 
 
-Command = Start | Refuse | Cancel | CheckKey | CloseSession | Attach | Detach | Drain | MoveAll
+Command = Start | Refuse | Cancel | CheckKey | OpenSession | CloseSession | Attach | Detach | Drain | MoveAll
 
 
 _APART_S, _TOGETHER_S = 0.5e-3, 3e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
@@ -12,7 +12,9 @@ from services.target.core.request import Request
 from services.target.engine.meter import TokenLedger
 
 SETTLE_S = 2.0
-"""Seconds after a request's end within which the gateway may say that it kept fewer tokens than were sent."""
+"""Seconds after a request's end for the word of a gateway that need not say how many tokens it kept."""
+LATEST_S = 60.0
+"""Seconds after a request's deadline, when no stream of it is left, for the word of one that always says it."""
 
 
 class Emitter:
@@ -23,11 +25,17 @@ class Emitter:
         self.ledger = ledger
         self._live: dict[tuple[int, str], Request] = {}
         self._ended: dict[tuple[int, str], Request] = {}
+        self._awaited: dict[tuple[int, str], Request] = {}
+        self._settling: set[int] = set()
         self._updates: dict[int, list[Update]] = {}
 
     def __len__(self) -> int:
         """Live requests."""
         return len(self._live)
+
+    def open(self, session: int) -> None:
+        """A session whose gateway says of each request how many tokens it kept: no clock speaks for it."""
+        self._settling.add(session)
 
     def add(self, session: int, request: Request) -> None:
         """Follows a request until it ends."""
@@ -88,7 +96,7 @@ class Emitter:
 
     def kept(self, session: int, request_id: str, tokens_kept: int, reason: str) -> None:
         """Settles a request that ended lately by the number that the gateway kept, unless it is settled."""
-        request = self._ended.pop((session, request_id), None)
+        request = self._waiting(session).pop((session, request_id), None)
         if request is not None:
             self.ledger.settle(committed_here(request), tokens_kept - resumed(request), reason)
 
@@ -101,21 +109,31 @@ class Emitter:
         closed = self.of_session(session)
         for request in closed:
             self._leave(request)
-        for key in [key for key in self._ended if key[0] == session]:
-            request = self._ended.pop(key)
+        waiting = self._waiting(session)
+        for key in [key for key in waiting if key[0] == session]:
+            request = waiting.pop(key)
             here = committed_here(request)
             self.ledger.settle(here, here - undelivered.get(key[1], 0))
+        self._settling.discard(session)
         return closed
 
     def settle(self, now: float) -> None:
-        """Settles requests that ended `SETTLE_S` ago without the gateway's word: all their tokens count as emitted."""
-        while self._ended:
-            key, request = next(iter(self._ended.items()))
-            if request.ended is not None and request.ended > now - SETTLE_S:
-                return
-            del self._ended[key]
+        """Settles requests for which no gateway's word is awaited any more: all their tokens count as emitted."""
+        self._expire(self._ended, lambda request: (request.ended or 0.0) + SETTLE_S <= now)
+        self._expire(
+            self._awaited, lambda request: max(request.ended or 0.0, request.spec.deadline or 0.0) + LATEST_S <= now
+        )
+
+    def _expire(self, waiting: dict[tuple[int, str], Request], over: Callable[[Request], bool]) -> None:
+        """Settles from the oldest one on, up to the first for which it is not over."""
+        while waiting and over(request := next(iter(waiting.values()))):
+            del waiting[_key(request)]
             here = committed_here(request)
             self.ledger.settle(here, here)
+
+    def _waiting(self, session: int) -> dict[tuple[int, str], Request]:
+        """Requests of a session that have ended and are not settled, with those of others."""
+        return self._awaited if session in self._settling else self._ended
 
     def take(self) -> dict[int, list[Update]]:
         """The updates gathered since the last call, by session."""
@@ -143,8 +161,9 @@ class Emitter:
         return True
 
     def _leave(self, request: Request) -> None:
-        del self._live[_key(request)]
-        self._ended[_key(request)] = request
+        key = _key(request)
+        del self._live[key]
+        self._waiting(key[0])[key] = request
 
     def _report_end(self, request: Request, end: End) -> None:
         position = len(request.tokens) - request.spec.prompt_length

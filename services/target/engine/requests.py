@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.sampling import FinishReason
-from services.target.core.commands import Cancel, CheckKey, CloseSession, Drain, MoveAll, Refuse, Start
+from services.target.core.commands import Cancel, CheckKey, CloseSession, Drain, MoveAll, OpenSession, Refuse, Start
 from services.target.core.messages import End
 from services.target.core.request import Request
 from services.target.engine.emit import Emitter, totals
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 _CANCELS = {"stop_string": FinishReason.STOP_STRING, "deadline": FinishReason.DEADLINE}
 """Why a gateway cancels, where that is an end of the request as its client is told it."""
 _WHOLE = (FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH, FinishReason.CONTEXT)
-RequestCommand = Start | Refuse | Cancel | CheckKey | CloseSession | Drain | MoveAll
+RequestCommand = Start | Refuse | Cancel | CheckKey | OpenSession | CloseSession | Drain | MoveAll
 
 
 class RequestHandler:
@@ -43,6 +43,8 @@ class RequestHandler:
             self._cancel(command, now)
         elif isinstance(command, CheckKey):
             self._check_key(command, now)
+        elif isinstance(command, OpenSession):
+            self._emitter.open(command.session)
         elif isinstance(command, CloseSession):
             self._close(command, now)
         elif isinstance(command, Drain):

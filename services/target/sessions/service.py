@@ -37,7 +37,7 @@ from services.target.sessions.convert import (
     start_from_pb,
 )
 from services.target.sessions.served_model import ServedModel
-from services.target.sessions.sessions import GatewaySession, Sessions, SlowGatewayError, launched
+from services.target.sessions.sessions import HEARTBEAT_S, GatewaySession, Sessions, SlowGatewayError, launched
 from services.target.sessions.tally import Bounds, Used
 
 _LOG = logging.getLogger(__name__)
@@ -124,9 +124,8 @@ class TargetService(rpc.TargetServiceServicer):
         return self._parts.describe()
 
     def _open_session(self, hello: pb.Hello) -> GatewaySession:
-        if not hello.HasField("quiet"):
-            return self._parts.sessions.open(hello.gateway_id)
-        return self._parts.sessions.open(hello.gateway_id, hello.quiet.seconds + hello.quiet.nanos / 1e9)
+        quiet_s = hello.quiet.seconds + hello.quiet.nanos / 1e9 if hello.HasField("quiet") else HEARTBEAT_S
+        return self._parts.sessions.open(hello.gateway_id, quiet_s, settles=hello.settles)
 
     def _leave(self, session: GatewaySession, reader: asyncio.Task[None]) -> None:
         """Runs when the stream ends for any reason; a second call changes nothing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from services.target.core.commands import CloseSession, Command
+from services.target.core.commands import CloseSession, Command, OpenSession
 from services.target.core.launching import LAUNCH_S, Launching
 from services.target.core.load import Load
 from services.target.core.messages import RoundNews, Update
@@ -159,13 +159,16 @@ class Sessions:
         """Open sessions."""
         return len(self._open)
 
-    def open(self, gateway_id: str, quiet_s: float = HEARTBEAT_S) -> GatewaySession:
+    def open(self, gateway_id: str, quiet_s: float = HEARTBEAT_S, settles: bool = False) -> GatewaySession:
         """Opens a session; a draining target says so at once.
 
-        ``quiet_s`` is the longest silence that the gateway wants while it has nothing to hear.
+        ``quiet_s`` is the longest silence that the gateway wants while it has nothing to hear; one that
+        ``settles`` says of each request how much of it was kept.
         """
         session = GatewaySession(next(self._numbers), gateway_id, self._capacity, quiet_s)
         self._open[session.number] = session
+        if settles:
+            self._submit(OpenSession(session.number))
         if self._go_away is not None:
             session.put(self._go_away, self._clock())
         return session

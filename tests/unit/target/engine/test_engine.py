@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
 from services.common.request.sampling import FinishReason, SpeculationParams, StopParams
 from services.common.serving.logs import JsonFormatter
-from services.target.core.commands import Attach, CloseSession, Detach, Drain, MoveAll
+from services.target.core.commands import Attach, CloseSession, Detach, Drain, MoveAll, OpenSession
 from services.target.core.plan import Plan
+from services.target.engine.emit import LATEST_S
 from services.target.engine.parts import EngineDeadError
 from tests.support.fakes_runner import FakeRunner, expected_output
 from tests.support.metrics import value_of
@@ -312,3 +314,46 @@ def test_a_key_whose_round_failed_is_free() -> None:
     assert it.ends[1, "a"][0].error is not None
     it.run(it.start(replace(keyed, request_id="b", owner="two")))
     assert it.ends[1, "b"][0].reason is FinishReason.LENGTH
+
+
+def test_a_gateway_that_always_says_what_it_kept_is_waited_for_however_late_it_is(seed: int) -> None:
+    """Requests end and gateways tell of them in any order and after any delay; no clock settles one of them."""
+    print(f"seed {seed}")
+    chance, it, kept = random.Random(seed), rig(), 0
+    names = [f"r{number}" for number in range(24)]
+    it.turn(OpenSession(1))
+    for name in names:
+        spec = replace(request(name, prompt(1, 5, VOCAB), chance.randint(1, 12)), deadline=it.clock[0] + 3600.0)
+        it.run(it.start(spec))
+        it.clock[0] += chance.choice((0.1, 3.0, 60.0))
+        it.turn()
+    assert (it.ledger.emitted, sum(it.ledger.discarded.values())) == (0, 0)
+    for name in chance.sample(names, len(names)):
+        told = chance.randint(0, len(it.tokens[1, name]))
+        it.turn(it.cancel(name, told), *chance.choice(([], [it.cancel(name, 0)])))
+        kept += told
+        it.clock[0] += chance.choice((0.1, 30.0))
+    assert it.ledger.emitted == kept
+    assert it.ledger.unsettled == 0
+
+
+def test_a_gateway_s_word_is_no_longer_awaited_when_no_stream_can_be_left() -> None:
+    it = rig()
+    it.turn(OpenSession(1))
+    spec = replace(request("a", prompt(1, 9, VOCAB), 12), deadline=it.clock[0] + 100.0)
+    it.run(it.start(spec))
+    it.clock[0] += 100.0 + LATEST_S - 1.0
+    it.turn()
+    assert it.ledger.unsettled == 12
+    it.clock[0] += 1.0
+    it.turn()
+    assert (it.ledger.emitted, it.ledger.unsettled) == (12, 0)
+
+
+def test_what_a_closed_session_never_told_of_is_settled_with_it() -> None:
+    it = rig()
+    it.turn(OpenSession(1), OpenSession(2))
+    for session in (1, 2):
+        it.run(it.start(request("a", prompt(1, 9, VOCAB), 12), session))
+    it.turn(CloseSession(1, {"a": 5}))
+    assert (it.ledger.emitted, it.ledger.discarded["cancel"], it.ledger.unsettled) == (7, 5, 12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.target.core.commands import CloseSession, Command
+from services.target.core.commands import CloseSession, Command, OpenSession
 from services.target.core.load import Load
 from services.target.core.messages import End, RoundNews, Update
 from services.target.sessions.sessions import Frame, GatewaySession, GoAwayFrame, RoundFrame, Sessions, SlowGatewayError
@@ -124,6 +124,13 @@ async def test_a_gateway_that_does_not_read_loses_its_own_session_only() -> None
     hall.sessions.leave(slow)
     assert hall.commands == [CloseSession(1, {"r": 4})], "what was never sent is told, once"
     assert len(hall.sessions) == 1
+
+
+def test_the_engine_hears_of_gateways_that_always_say_what_they_kept() -> None:
+    hall = Hall()
+    hall.sessions.open("before this was said")
+    hall.sessions.open("a", settles=True)
+    assert hall.commands == [OpenSession(2)]
 
 
 async def test_sessions_opened_while_leaving_are_told_at_once() -> None:

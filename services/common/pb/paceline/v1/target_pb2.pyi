@@ -71,12 +71,15 @@ class Hello(google.protobuf.message.Message):
     GATEWAY_ID_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
     QUIET_FIELD_NUMBER: builtins.int
+    SETTLES_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract; another is refused with ERROR_REASON_PROTOCOL."""
     gateway_id: builtins.str
     """Who opens it, for logs."""
     secret: builtins.str
     """What gateways and targets share, where the target wants it; another one is refused with UNAUTHENTICATED."""
+    settles: builtins.bool
+    """The gateway says of each request that ends how many of its tokens it kept, so the target waits for that and counts none before."""
     @property
     def quiet(self) -> google.protobuf.duration_pb2.Duration:
         """Longest silence that the gateway wants while none of its requests is here and the load stays; absent: half a second."""
@@ -88,9 +91,10 @@ class Hello(google.protobuf.message.Message):
         gateway_id: builtins.str = ...,
         secret: builtins.str = ...,
         quiet: google.protobuf.duration_pb2.Duration | None = ...,
+        settles: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["quiet", b"quiet"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version", "quiet", b"quiet", "secret", b"secret"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version", "quiet", b"quiet", "secret", b"secret", "settles", b"settles"]) -> None: ...
 
 global___Hello = Hello
 
