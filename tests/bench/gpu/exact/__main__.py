@@ -16,6 +16,7 @@ from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
 from tests.bench.gpu.exact.rounds import round_rows
+from tests.bench.gpu.packed import FORMATS
 from tests.bench.gpu.shapes import MIXTURES, SHAPES
 
 RESULTS = "tests/bench/results"
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="of rounds: fewer of them")
     parser.add_argument("--activations", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
+    parser.add_argument("--weights", choices=sorted(FORMATS), default="bf16", help="of rounds: a target's format")
     parser.add_argument("--experts", choices=sorted(MIXTURES), default="", help="of rounds: few layers of a mixture")
     parser.add_argument("--layers", type=int, default=0, help="of rounds of a mixture: so many instead")
     parser.add_argument("--beside", type=int, default=0, help="of rounds: so many processes do the same on the GPU")
@@ -76,6 +78,7 @@ def _cost(chosen: argparse.Namespace) -> int:
 def _rounds(chosen: argparse.Namespace) -> int:
     eight = {"activations": chosen.activations, "kv_dtype": chosen.kv_dtype}
     name = "".join(f"_{one}_{kind}" for one, kind in eight.items() if kind != "auto")
+    name += "" if chosen.weights == "bf16" else f"_{chosen.weights}"
     rows = round_rows(
         chosen.tiny,
         chosen.exact,
@@ -85,6 +88,7 @@ def _rounds(chosen: argparse.Namespace) -> int:
         kv_dtype=chosen.kv_dtype,
         experts=chosen.experts,
         layers=chosen.layers,
+        weights=chosen.weights,
     )
     return conclude(f"rounds{name}", chosen.experts or chosen.shape, rows, chosen.save)
 

@@ -22,6 +22,7 @@ from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_of
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
+from tests.bench.gpu.packed import FORMATS
 from tests.bench.gpu.shapes import SHAPES, mixture
 from tests.gpu.memory import used_bytes
 from tests.support.tiny_checkpoints import SLIDING
@@ -250,10 +251,16 @@ def round_rows(
     kv_dtype: str = "auto",
     experts: str = "",
     layers: int = 0,
+    weights: str = "bf16",
 ) -> Iterator[Row]:
-    """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
+    """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts.
+
+    Weights of another format than bf16 are multiplied by their codes where a round is small, and by their numbers
+    where it is large.
+    """
     plan = TINY if tiny else SHORT if short else FULL
-    rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype)
+    products = "false" if weights == "bf16" else "true"
+    rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype, changes=FORMATS[weights], products=products)
     plan = replace(plan, rig=replace(rig, shape=SHAPES[shape]) if shape else rig)
     if experts:
         plan = of_experts(plan, experts, tiny, layers)

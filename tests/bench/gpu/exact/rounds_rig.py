@@ -50,6 +50,8 @@ class RigShape:
     """Of the target's config.json."""
     activations: str = "auto"
     kv_dtype: str = "auto"
+    products: str = "false"
+    """From codes, of a target in FP8 or four bits: true, auto, false."""
     expert_bytes: int = 0
     memory_bytes: int = 0
     """0: most of the GPU's."""
@@ -128,6 +130,8 @@ def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
         exact=exact,
         activations=rig.activations,
         kv_dtype=rig.kv_dtype,
+        fp8_products=rig.products,
+        int4_products=rig.products,
         expert_bytes=rig.expert_bytes,
     )
     worker = build_worker(settings, os.getpid())
