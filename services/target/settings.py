@@ -99,10 +99,10 @@ class TargetSettings:
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
-    fp8_products: Choice = "false"
+    fp8_products: Choice = "auto"
     """Multiplies few rows by the codes of FP8 files on an H100 or H200: true, false, or auto, where codes and the
     numbers that they mean take at most half of the pair's memory together. Else weights are widened at load."""
-    int4_products: Choice = "false"
+    int4_products: Choice = "auto"
     """The same of files in four bits whose groups have 128 inputs."""
     keep_widened: bool = True
     """Of a model that is multiplied by its codes: keeps the widened numbers beside them, by which rounds of more than

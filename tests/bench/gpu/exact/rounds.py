@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from services.common.serving.settings import Choice
 from services.target.build_device import Worker
 from services.target.core.request import RequestSpec
 from tests.bench.gpu.exact.cover import pairwise
@@ -259,7 +260,7 @@ def round_rows(
     where it is large.
     """
     plan = TINY if tiny else SHORT if short else FULL
-    products = "false" if weights == "bf16" else "true"
+    products: Choice = "false" if weights == "bf16" else "true"
     rig = replace(plan.rig, activations=activations, kv_dtype=kv_dtype, changes=FORMATS[weights], products=products)
     plan = replace(plan, rig=replace(rig, shape=SHAPES[shape]) if shape else rig)
     if experts:

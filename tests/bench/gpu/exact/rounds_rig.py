@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from services.common.serving.settings import Choice
 from services.target.build_device import Worker, build_worker
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
@@ -50,7 +51,7 @@ class RigShape:
     """Of the target's config.json."""
     activations: str = "auto"
     kv_dtype: str = "auto"
-    products: str = "false"
+    products: Choice = "false"
     """From codes, of a target in FP8 or four bits: true, auto, false."""
     expert_bytes: int = 0
     memory_bytes: int = 0

@@ -22,11 +22,12 @@ def loaded(*flags: str) -> TargetSettings:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ((), {}),
-        (("--fp8-products", "true"), {8: 0}),
-        (("--fp8-products", "auto"), {8: 400}),
+        ((), {8: 400, 4: 400}),
+        (("--fp8-products", "true"), {8: 0, 4: 400}),
+        (("--fp8-products", "false"), {4: 400}),
         (("--fp8-products", "auto", "--int4-products", "true"), {8: 400, 4: 0}),
-        (("--int4-products", "auto", "--memory-bytes", "600"), {4: 300}),
+        (("--fp8-products", "false", "--int4-products", "false"), {}),
+        (("--memory-bytes", "600"), {8: 300, 4: 300}),
     ],
 )
 def test_auto_leaves_half_of_a_pairs_memory_to_keys_and_values(
