@@ -14,6 +14,13 @@ from tokenizers import Tokenizer
 
 from services.common.request.spelling import speller
 
+_CHARACTER = r'[^"\\\x00-\x1F\x7F]'
+SLICES = [*(_CHARACTER + f"{{1,{most}}}" for most in (6, 10, 16)), _CHARACTER + "+"]
+"""Kinds of tokens that are masked as a whole where a text in quotes may go on by any of a kind: by their lengths.
+
+The library's own stop at 10 characters, so that of a text of at most 20 the longer tokens were tried one by one.
+"""
+
 
 class Spelling:
     """What the library asks of a tokenizer, by the names that it reads."""
@@ -69,4 +76,4 @@ def masking_tokenizer(tokenizer_json: str, vocab_size: int, eos_ids: Sequence[in
         ValueError: the library cannot read it.
     """
     spelling = Spelling(tokenizer_json, vocab_size, eos_ids)
-    return LLTokenizer(TokenizerWrapper(spelling), n_vocab=vocab_size, eos_token=list(eos_ids))
+    return LLTokenizer(TokenizerWrapper(spelling), n_vocab=vocab_size, eos_token=list(eos_ids), slices=SLICES)

@@ -18,6 +18,7 @@ EMBEDDED = Path(__file__).parents[4] / "models" / "embedded" / "target" / "token
 TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<b>", "[X]")
 SPECIAL = "<|im_end|>"
 HOLES, EOS = 5, 0
+VOCAB = 1024 + len(TAGS) + 1 + HOLES
 
 
 @cache
@@ -107,3 +108,17 @@ def test_a_tag_is_one_token_and_a_special_one_is_no_text() -> None:
     assert tokenizer().token_to_id("<") in allowed
     assert tokenizer().token_to_id(SPECIAL) not in allowed
     assert max(allowed) < tokenizer().get_vocab_size(), "ids without a token are none"
+
+
+@pytest.mark.parametrize("length", [3, 8, 14, 20, None])
+def test_kinds_of_tokens_that_are_masked_as_a_whole_change_no_mask(length: int | None) -> None:
+    """However many characters a text may still have, and behind each of them."""
+    kinds, none = Grammars(tokenizer().to_str(), VOCAB, (EOS,)), Grammars(tokenizer().to_str(), VOCAB, (EOS,))
+    none._tokenizer = none._tokenizer.with_slices([])
+    text = json.dumps({"type": "array", "items": {"type": "string"} | ({"maxLength": length} if length else {})})
+    ours, theirs = (each.grammar(each.rule(Constraint(Form.JSON, text, "it"))).matcher() for each in (kinds, none))
+    said = json.dumps(["x", "ab\n", "é" * 3, "return a"[:length], "self.name, other"[:length], ""], ensure_ascii=False)
+    for token in tokenizer().encode(said, add_special_tokens=False).ids:
+        assert ours.compute_bitmask() == theirs.compute_bitmask()
+        assert ours.consume_token(token) == theirs.consume_token(token)
+    assert ours.is_accepting() == theirs.is_accepting()
