@@ -48,8 +48,8 @@ def test_the_schema_knows_every_setting_of_target_and_drafter() -> None:
         assert set(group.free) <= SCHEMA["definitions"][group.prefix]["properties"].keys()
 
 
-NO_VALUES = {".global", ".workers.rayVersion"}
-"""What Helm itself gives a chart, and what moved: an earlier chart's values are taken or refused in words."""
+NO_VALUES = {".global", ".enabled", ".workers.rayVersion"}
+"""What Helm itself gives a chart or reads of it, and what has moved: that is taken, or refused in words."""
 
 
 def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:

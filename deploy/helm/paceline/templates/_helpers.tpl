@@ -28,11 +28,13 @@ the first one but for what it states itself. */}}
 {{ .Values.component | default "worker" }}
 {{- end }}
 
-{{- /* What a value is not, because nobody knew of it; lists of resources stay as they are given. */}}
+{{- /* What a value is not, because nobody knew of it; lists of resources stay as they are given, also where one was taken
+away with null. */}}
 {{- define "paceline.fill" -}}
 {{- range $name, $own := .own }}
-{{- if not (hasKey $.values $name) }}{{ $_ := set $.values $name $own }}
-{{- else if and (kindIs "map" $own) (kindIs "map" (index $.values $name)) (not (has $name (list "requests" "limits"))) }}
+{{- if has $name (list "requests" "limits") }}
+{{- else if not (hasKey $.values $name) }}{{ $_ := set $.values $name $own }}
+{{- else if and (kindIs "map" $own) (kindIs "map" (index $.values $name)) }}
 {{- include "paceline.fill" (dict "values" (index $.values $name) "own" $own) }}
 {{- end }}
 {{- end }}

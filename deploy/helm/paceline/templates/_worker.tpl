@@ -24,11 +24,13 @@ in them are what brings the first one. */}}
 {{- end }}
 
 {{- define "paceline.workerResources" -}}
-{{- $limits := deepCopy .Values.workers.resources.limits }}
+{{- $limits := deepCopy (.Values.workers.resources.limits | default dict) }}
 {{- if and (gt (int .Values.workers.gpusPerPod) 0) (not .Values.workers.resourceClaims) }}
 {{- $_ := set $limits .Values.workers.gpuResourceName .Values.workers.gpusPerPod }}
 {{- end }}
-requests: {{- toYaml .Values.workers.resources.requests | nindent 2 }}
+{{- with .Values.workers.resources.requests }}
+requests: {{- toYaml . | nindent 2 }}
+{{- end }}
 limits: {{- toYaml $limits | nindent 2 }}
 {{- with .Values.workers.resourceClaims }}
 claims:
