@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import quantised
 from services.common.kernels.linear.packed.source import source_of
-from services.common.kernels.linear.packed.tiling import LEFT_ROWS, ROWS, PackedTiling, left_cut, packed_cut
+from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
@@ -116,28 +115,9 @@ def test_rounding_a_weight_errs_as_three_bits_do() -> None:
 
 
 @pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
-@pytest.mark.parametrize("rows", [1, 16, 17, 64])
-@pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
-def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
-    lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
-) -> None:
-    if bits == 4 and (depth % 256 or rows > 32):
-        return  # half a swizzled row, or rows that leave no room for stages of some
-    for groups in (1, depth // 128):
-        cut = packed_cut(lines, depth, rows, kind, groups, fine, True, bits)
-        assert cut is not None and cut.rows == next(most for most in ROWS if most >= rows)
-        room = cut.shared_bytes + cut.squares_bytes
-        assert room <= SHARED_BYTES and cut.ctas * (room + CTA_BYTES) <= PROCESSOR_BYTES
-        (ctas, _), steps = cut.grid(lines), depth // cut.depth
-        assert (ctas - 1) * cut.lines < lines <= ctas * cut.lines
-        assert cut.lines % cut.warp == 0 and cut.warp % (8 * (1 + (kind == Kind.GATED))) == 0
-        assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 1024
-
-
-@pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
 @pytest.mark.parametrize("rows", [1, 16, 17, 64, 128])
 @pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
-def test_a_cut_whose_weight_is_the_left_operand_fits_and_covers_it(
+def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
     lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
 ) -> None:
     if depth % (1024 // bits):
@@ -158,24 +138,21 @@ def test_a_cut_whose_weight_is_the_left_operand_fits_and_covers_it(
 
 def test_other_products_have_no_cut() -> None:
     refused: list[PackedTiling | None] = [
-        packed_cut(6144, 4096, 65, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
-        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
-        packed_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), packed_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
+        left_cut(6144, 4096, 129, Kind.PLAIN, 1, False, True), left_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
+        left_cut(6152, 4096, 8, Kind.GATED, 1, False, True), left_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
+        left_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), left_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
     ]  # fmt: skip
     assert refused == [None] * 6
 
 
-@pytest.mark.parametrize(("cut_of", "built"), [(packed_cut, ROWS), (left_cut, LEFT_ROWS)])
-def test_what_is_cut_compiles_without_spilling(
-    cut_of: Callable[..., PackedTiling | None], built: tuple[int, ...], full: bool
-) -> None:
+def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
     wanted = [
         (shape, rows, *scales)
-        for shape in SHAPES[:-1] for rows in built
+        for shape in SHAPES[:-1] for rows in LEFT_ROWS
         for scales in ((False, True, 8), (True, False, 8), (True, True, 8), (True, False, 4), (True, True, 4))
     ]  # fmt: skip
     for (outputs, depth, kind), rows, fine, short, bits in wanted if full else wanted[1::37]:
-        cut = cut_of(outputs, depth, rows, kind, depth // 128, fine, short, bits)
+        cut = left_cut(outputs, depth, rows, kind, depth // 128, fine, short, bits)
         if cut is None:
             continue
         source = source_of(cut)

@@ -174,8 +174,8 @@ class Session:
 
     async def _read(self) -> None:
         while True:
-            response = _frame(await self._call.read())
-            if response is None:
+            response = await self._call.read()
+            if not isinstance(response, target_pb2.SessionResponse):
                 raise SessionLostError("the target ended the session")
             self._take(response)
             self._heartbeat.beat(quiet=not (self._attempts or self._asked or self._stated))
@@ -265,8 +265,8 @@ async def _greeted(
     try:
         async with asyncio.timeout(WELCOME_S):
             await call.write(frames.hello(gateway_id, secret, QUIET * TICK_S))
-            response = _frame(await call.read())
-        if response is None:
+            response = await call.read()
+        if not isinstance(response, target_pb2.SessionResponse):
             raise SessionLostError("it ended the session at once")
         if response.welcome.protocol_version != PROTOCOL_VERSION:
             raise VersionError(response.welcome.protocol_version)
@@ -274,8 +274,3 @@ async def _greeted(
         call.cancel()
         raise
     return call, response.welcome
-
-
-def _frame(read: object) -> target_pb2.SessionResponse | None:
-    """What was read, None at the end of the stream."""
-    return read if isinstance(read, target_pb2.SessionResponse) else None

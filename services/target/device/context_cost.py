@@ -48,8 +48,8 @@ def context_micros(pool: Pool, steps: Steps) -> dict[Width, float]:
 
 def _slope(pool: Pool, steps: Steps, rows: int, width: Width, lengths: tuple[int, int]) -> float:
     bucket = pool.settings.bucket(rows)
-    kind = kind_of(pool.settings, bucket, width, lengths[1] + int(width))
     shape = shape_of(bucket, width)
+    kind = kind_of(pool.settings, shape, width, lengths[1] + int(width))
     if isinstance(width, Ragged):
         if not width.fits(rows):
             return 0.0

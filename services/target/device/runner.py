@@ -200,8 +200,9 @@ class Runner:
     def _verify(self, plan: Plan, drafted: bool) -> None:
         seated, width = self._rows, plan.width if drafted else 1
         ruled, mode = self._state.wake(seated), mode_of(seated)
-        kind = self._kind(plan.bucket, plan.kind if drafted else 1, seated)
-        shape = shape_of(plan.bucket, plan.kind if drafted else 1)
+        verified = plan.kind if drafted else 1
+        shape = shape_of(plan.bucket, verified)
+        kind = self._kind(shape, verified, seated)
         step = self.steps.verify(*shape, mode, kind)
         if step.table is not None:
             step.table.set(plan.rows, plan.takes)
@@ -238,12 +239,12 @@ class Runner:
 
         self._next.later(make)
 
-    def _kind(self, bucket: int, width: Width, seated: Rows) -> str:
+    def _kind(self, shape: tuple[int, int], width: Width, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
-        if shape_of(bucket, width) not in self._settings.shorts:
-            return kind_of(self._settings, bucket, width, 0)
+        if shape not in self._settings.shorts:
+            return kind_of(self._settings, shape, width, 0)
         ahead = self.look_ahead * self._settings.widest + int(width)
-        return kind_of(self._settings, bucket, width, max([seat.length for _, seat in seated]) + ahead)
+        return kind_of(self._settings, shape, width, max([seat.length for _, seat in seated]) + ahead)
 
     def _prefill(self, plan: Plan) -> None:
         """Computes the chunks, then chooses the first tokens of all prompts that they end in one step.

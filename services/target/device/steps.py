@@ -149,9 +149,8 @@ class Steps:
         return self._first[bucket, mode]
 
 
-def kind_of(settings: RunnerSettings, bucket: int, width: Width, reach: int) -> str:
-    """The kind of round for contexts that end up to `reach`, whose length is a matter of speed alone."""
-    shape = shape_of(bucket, width)
+def kind_of(settings: RunnerSettings, shape: tuple[int, int], width: Width, reach: int) -> str:
+    """The kind of round, of a shape, for contexts that end up to `reach`, whose length is a matter of speed alone."""
     most = SHORT_POSITIONS if shape[0] < SOME else SOME_SHORT_POSITIONS
     return _KINDS[type(width)][shape in settings.shorts and reach <= most]
 

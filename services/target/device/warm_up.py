@@ -59,8 +59,8 @@ def warm_up(
 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: Width) -> int:
-    best, kind = float("inf"), kind_of(pool.settings, bucket, width, int(width))
-    shape = shape_of(bucket, width)
+    best, shape = float("inf"), shape_of(bucket, width)
+    kind = kind_of(pool.settings, shape, width, int(width))
     for _ in range(REPEATS):
         synchronise(pool.device)
         start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from services.common.request.errors import PacelineError
@@ -27,7 +28,7 @@ class Emitter:
         self._ended: dict[tuple[int, str], Request] = {}
         self._awaited: dict[tuple[int, str], Request] = {}
         self._settling: set[int] = set()
-        self._updates: dict[int, list[Update]] = {}
+        self._updates: defaultdict[int, list[Update]] = defaultdict(list)
 
     def __len__(self) -> int:
         """Live requests."""
@@ -55,11 +56,11 @@ class Emitter:
 
     def refuse(self, session: int, request_id: str, error: PacelineError) -> None:
         """Reports a request that never ran."""
-        self._append(session, Update(request_id, end=End(error=error)))
+        self._updates[session].append(Update(request_id, end=End(error=error)))
 
     def turn_away(self, session: int, request_id: str) -> None:
         """Reports a request that a draining target does not take; the gateway continues it on another target."""
-        self._append(session, Update(request_id, end=End(moved=True)))
+        self._updates[session].append(Update(request_id, end=End(moved=True)))
 
     def commit(self, commit: Commit) -> list[Request]:
         """Reports what a round committed.
@@ -81,7 +82,7 @@ class Emitter:
         """Reports scores of a prompt; those of a request that has left its slot are nobody's."""
         if request is not None:
             name = request.spec.request_id
-            self._append(_key(request)[0], Update(name, request.epoch, request.generated, scores=scores))
+            self._updates[_key(request)[0]].append(Update(name, request.epoch, request.generated, scores=scores))
 
     def end(self, request: Request, end: End) -> None:
         """Reports the end of a request where no commit ended it."""
@@ -137,7 +138,7 @@ class Emitter:
 
     def take(self) -> dict[int, list[Update]]:
         """The updates gathered since the last call, by session."""
-        updates, self._updates = self._updates, {}
+        updates, self._updates = self._updates, defaultdict(list)
         return updates
 
     def _advance(self, progress: Progress) -> bool:
@@ -154,7 +155,7 @@ class Emitter:
             progress.drafted,
             progress.accepted,
         )
-        self._append(_key(request)[0], update)
+        self._updates[_key(request)[0]].append(update)
         if end is None:
             return False
         self._leave(request)
@@ -167,10 +168,7 @@ class Emitter:
 
     def _report_end(self, request: Request, end: End) -> None:
         position = len(request.tokens) - request.spec.prompt_length
-        self._append(_key(request)[0], Update(request.spec.request_id, request.epoch, position, end=end))
-
-    def _append(self, session: int, update: Update) -> None:
-        self._updates.setdefault(session, []).append(update)
+        self._updates[_key(request)[0]].append(Update(request.spec.request_id, request.epoch, position, end=end))
 
 
 def resumed(request: Request) -> int:

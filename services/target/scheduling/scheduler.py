@@ -117,14 +117,15 @@ class Scheduler:
         self._number += 1
         self._arrived_tokens = 0
         moves = self._see(rows, chunks, int(kind))
+        ragged, takes = self._pieces(rows, kind)
         if not live:
             self._pause.alone(self._number)
         plan = Plan(
             number=self._number,
             width=int(kind),
             nodes=isinstance(kind, Tree),
-            ragged=_ragged(kind),
-            takes=self._takes(rows, kind),
+            ragged=ragged,
+            takes=takes,
             rows=rows,
             bucket=self._bucket(len(rows)),
             chunks=chunks,
@@ -212,11 +213,11 @@ class Scheduler:
             context = self._roster.context(rows)
         return rows, self._policy.choose(self._bucket(len(rows)), len(rows), context)
 
-    def _takes(self, rows: tuple[int, ...], kind: Width) -> tuple[int, ...]:
-        """How many tokens each row verifies, where that differs."""
+    def _pieces(self, rows: tuple[int, ...], kind: Width) -> tuple[Ragged | None, tuple[int, ...]]:
+        """Of a round of chains of any lengths its width and how many tokens each row verifies; of others nothing."""
         if not isinstance(kind, Ragged):
-            return ()
-        return self._policy.takes(kind, [one.uid for slot in rows if (one := self._roster.on(slot)) is not None])
+            return None, ()
+        return kind, self._policy.takes(kind, [one.uid for slot in rows if (one := self._roster.on(slot)) is not None])
 
     def _is_burst(self, rows: int) -> bool:
         """Whether the prompts that wait to be computed are a burst, where so many rows decode."""
@@ -370,8 +371,3 @@ class Scheduler:
         self._keeper.leave(request, self._in_flight)
         self._roster.vacate(request)
         self._memory.release(request, self._number)
-
-
-def _ragged(kind: Width) -> Ragged | None:
-    """A round of chains of any lengths, and None for any other."""
-    return kind if isinstance(kind, Ragged) else None

@@ -100,7 +100,9 @@ class GatewaySession:
             return
         if isinstance(frame, RoundFrame):
             self._told = frame.load, frame.speculating
-            self._expecting.difference_update(one.request_id for one in frame.updates if one.end is not None)
+            for one in frame.updates:
+                if one.end is not None:
+                    self._expecting.discard(one.request_id)
         if len(self._outbox) >= self._capacity:
             self._overflowed = self._closed = True
         else:

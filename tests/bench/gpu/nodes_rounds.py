@@ -116,8 +116,9 @@ def _grow(rig: Rig, bucket: int) -> None:
 
 
 def _verify(rig: Rig, bucket: int, width: Width) -> None:
-    kind = kind_of(rig.pool.settings, bucket, width, CONTEXT + ROOM // 2)
-    rig.steps.graphs.replay((kind, *shape_of(bucket, width), "greedy"))
+    shape = shape_of(bucket, width)
+    kind = kind_of(rig.pool.settings, shape, width, CONTEXT + ROOM // 2)
+    rig.steps.graphs.replay((kind, *shape, "greedy"))
 
 
 def _drafts(rig: Rig, folder: Path, buckets: Sequence[int], chains: Sequence[int], trees: Sequence[Tree]) -> StepGraphs:

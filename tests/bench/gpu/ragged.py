@@ -90,7 +90,8 @@ class Rounds:
     def run(self, width: Width, takes: Sequence[int] = (), mode: str = "greedy") -> tuple[list[int], list[int]]:
         """One round of all sequences; returns what each committed and how many drafts it was offered."""
         settings, steps, graphs = self.rig.pool.settings, self.rig.steps, self.rig.steps.graphs
-        kind, shape = kind_of(settings, self.rows, width, CONTEXT + ROOM), shape_of(self.rows, width)
+        shape = shape_of(self.rows, width)
+        kind = kind_of(settings, shape, width, CONTEXT + ROOM)
         step = steps.verify(*shape, mode, kind)  # type: ignore[arg-type]
         if step.table is not None:
             step.table.set(range(self.rows), takes)

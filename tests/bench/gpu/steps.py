@@ -43,7 +43,7 @@ def sampled_rows(rig: Rig, buckets: tuple[int, ...], context: int) -> list[Row]:
         rig.slots.temperature_S[:bucket], rig.slots.top_p_S[:bucket] = 0.8, 0.95
         rig.slots.presence_penalty_S[:bucket], rig.slots.penalised_S[:bucket] = 0.5, True
         rig.slots.repetition_penalty_S[:bucket] = 1.0
-        kind = kind_of(rig.pool.settings, bucket, width, context + width)
+        kind = kind_of(rig.pool.settings, (bucket, width), width, context + width)
         times = {
             mode: rig.micros(lambda mode=mode: rig.steps.run_verify(bucket, width, mode, kind))  # type: ignore[misc] # noqa: B023
             for mode in ("greedy", "full")

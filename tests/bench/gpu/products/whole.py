@@ -85,7 +85,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.rig.seat(self.sequences, _CONTEXT, _ROOM)
-        kind = kind_of(self.rig.pool.settings, self.sequences, self.width, _CONTEXT + self.width)
+        kind = kind_of(self.rig.pool.settings, (self.sequences, self.width), self.width, _CONTEXT + self.width)
         self._step = self.rig.steps.verify(self.sequences, self.width, "greedy", kind)
         self._scores = torch.empty(0)
 

@@ -65,9 +65,9 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
 @pytest.mark.parametrize(("bucket", "most"), [(1, 1024), (4, 1024), (8, 1280)])
 def test_what_a_round_reaches_decides(bucket: int, most: int) -> None:
     settings = RunnerSettings(8, 99, 4096, shorts=frozenset({(bucket, 4)}))
-    kinds = [kind_of(settings, bucket, 4, reach) for reach in (1, most, most + 1)]
+    kinds = [kind_of(settings, (bucket, 4), 4, reach) for reach in (1, most, most + 1)]
     assert kinds == [SHORT_VERIFY, SHORT_VERIFY, VERIFY]
-    assert kind_of(settings, bucket, 8, 1) == kind_of(settings, 2, 4, 1) == VERIFY
+    assert kind_of(settings, (bucket, 8), 8, 1) == kind_of(settings, (2, 4), 4, 1) == VERIFY
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])

@@ -35,9 +35,9 @@ struct E4m3 {
     return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
   }
 
-  // The right operand: inputs 2c, 2c + 1, 2c + 8 and 2c + 9 of sixteen for lane c of four, of which a word has these.
-  __device__ __forceinline__ void widen(unsigned codes, int, unsigned (&right)[2]) const {
-    right[0] = widened(codes);
-    right[1] = widened(codes << 8);
+  // The left operand: of a line, inputs 2c, 2c + 1, 2c + 8 and 2c + 9 of sixteen for lane c of four, of which a word has these.
+  __device__ __forceinline__ void widen(unsigned codes, int, unsigned (&left)[2]) const {
+    left[0] = widened(codes);
+    left[1] = widened(codes << 8);
   }
 };

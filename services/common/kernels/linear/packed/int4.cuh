@@ -42,8 +42,8 @@ struct Int4 {
   }
 
   // As that of `E4m3`; a word has the codes of two instructions, the first of them in the lower byte of half words.
-  __device__ __forceinline__ void widen(unsigned codes, int piece, unsigned (&right)[2]) const {
-    right[0] = widened(codes >> 8 * piece);
-    right[1] = widened(codes >> 8 * piece + 4);
+  __device__ __forceinline__ void widen(unsigned codes, int piece, unsigned (&left)[2]) const {
+    left[0] = widened(codes >> 8 * piece);
+    left[1] = widened(codes >> 8 * piece + 4);
   }
 };

@@ -11,12 +11,10 @@ def source_of(tiling: PackedTiling) -> Source:
     """Return what a compiler is given."""
     build = defined(
         x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
-        ctas=tiling.ctas, warps=tiling.warps, cluster=max(tiling.cluster, 1), bits=tiling.bits,
+        ctas=tiling.ctas, warps=tiling.warps, cluster=tiling.cluster, bits=tiling.bits,
         fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
-    if tiling.cluster:
-        return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
-    return Source("linear/packed/product.cu", build)
+    return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
 
 
 @cache

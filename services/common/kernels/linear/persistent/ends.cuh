@@ -45,18 +45,8 @@ __device__ __forceinline__ void read_beside(const Ends& ends, int row, int line,
 }
 
 // Adds a warp's squares of a row to all others. Integers add up to the same sum in any order.
-struct AtOnce {
-  const Ends& ends;
-
-  __device__ __forceinline__ void add(int row, long long squares) const {
-    atomicAdd(ends.added + row, (unsigned long long)squares);
-  }
-};
-
-template <class Squares>
 __device__ __forceinline__ void end_added(const float (&sums)[LINES / 2], const Ends& ends, int row, int line, int lane,
-                                          const unsigned (&streams)[LINES / 4], const unsigned (&norms)[LINES / 8],
-                                          const Squares& squares) {
+                                          const unsigned (&streams)[LINES / 4], const unsigned (&norms)[LINES / 8]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int own = row + half * 8;
@@ -76,6 +66,6 @@ __device__ __forceinline__ void end_added(const float (&sums)[LINES / 2], const 
     }
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
-    if (lane % 4 == 0 && own < ends.rows) squares.add(own, total);
+    if (lane % 4 == 0 && own < ends.rows) atomicAdd(ends.added + own, (unsigned long long)total);
   }
 }

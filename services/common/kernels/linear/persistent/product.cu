@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
           read_beside(ends, row, line, lane, streams, norms);
           asm volatile("" : "+r"(row), "+r"(line));  // places are computed anew, not kept
         }
-        if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms, AtOnce{ends});
+        if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
       }
     }
 #pragma unroll
