@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cluster.settings import ClusterSettings
+from services.common.model.spec import Attention, ModelSpec
 from services.common.model.weights.weights import model_shapes
 from services.common.preflight import weights
-from services.common.preflight.memory import SIZES, Gpu, Need, memory_problem
+from services.common.preflight.memory import SIZES, Gpu, Need, gb, memory_problem
 from services.common.preflight.source import Source
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
@@ -51,11 +52,16 @@ def published() -> Sequence[Published]:
     return [Published(**one) for one in json.loads(SOURCES.read_text())]
 
 
-def shapes(model: Published) -> Mapping[str, tuple[int, ...]]:
-    """The tensors of its target, by name."""
+def spec(model: Published) -> ModelSpec:
+    """Its target as `paceline serve` reads it."""
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "config.json").write_text(json.dumps(model.config))
-        return model_shapes(weights.target_spec(Source(made)))
+        return weights.target_spec(Source(made))
+
+
+def shapes(model: Published) -> Mapping[str, tuple[int, ...]]:
+    """The tensors of its target, by name."""
+    return model_shapes(spec(model))
 
 
 def need(model: Published) -> Need:
@@ -78,29 +84,34 @@ def need(model: Published) -> Need:
 
 
 def row(model: Published) -> str:
-    """One row: the model, memory at least, that of a thousand tokens, the GPUs on which it starts, and how."""
+    """One row: the model, its least memory on a GPU and a CPU, that of K/V, the GPUs on which it starts, and how."""
     needed = need(model)
-    least = f"{needed.on_gpu(SIZES['bfloat16'], 1) / 1e9:.1f} GB"
+    least = [gb(needed.on_gpu(SIZES["bfloat16"], 1)), gb(needed.on_cpu(SIZES["float32"], 1))]
     cells = []
     for name, mib in GPUS.items():
         gpu = Gpu(name, mib << 20, mib << 20)
         cells.append("no" if memory_problem(model.name, needed, (gpu,), "bfloat16", FRACTION, 1) else "yes")
     drafts = f" --drafter {model.drafter}" if model.drafter else ""
-    shown = [f"[{model.name.partition('/')[2]}]({HUB}{model.name})", least, kv(model), *cells]
+    shown = [f"[{model.name.partition('/')[2]}]({HUB}{model.name})", *least, kv(model), *cells]
     return f"| {' | '.join(shown)} | `paceline serve {model.name}{drafts}` |"
 
 
 def kv(model: Published) -> str:
-    """Keys and values of a thousand tokens in bfloat16, those of a drafter's layers included."""
-    layers = model.config["num_hidden_layers"] + (DRAFT_LAYERS if model.drafter else 0)
-    numbers = 2 * layers * model.config["num_key_value_heads"] * model.config["head_dim"]
+    """Keys and values of a thousand tokens in bfloat16, those of a drafter's layers included.
+
+    A layer with a sliding window keeps no more than that, and a recurrent one none: they are left out.
+    """
+    read = spec(model)
+    keeping = [layer.mixer for layer in read.layers if isinstance(layer.mixer, Attention) and not layer.mixer.window]
+    keeping += [read.attention] * DRAFT_LAYERS if model.drafter else []
+    numbers = sum(2 * one.kv_heads * one.head_dim for one in keeping)
     return f"{1000 * numbers * SIZES['bfloat16'] / 1e9:.2f} GB"
 
 
 def table() -> str:
     """One row for each model, one column for each class of GPUs."""
-    head = f"| model | least memory, bfloat16 | K/V | {' | '.join(GPUS)} | command |"
-    return "\n".join([head, "|---" * (4 + len(GPUS)) + "|", *(row(model) for model in published())]) + "\n"
+    head = f"| model | GPU, bfloat16 | CPU, float32 | K/V | {' | '.join(GPUS)} | command |"
+    return "\n".join([head, "|---" * (5 + len(GPUS)) + "|", *(row(model) for model in published())]) + "\n"
 
 
 def page() -> str:
