@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from services.common.metrics.version import VERSION
-from services.common.serving.tracing import ENDPOINT, Attributes, closed, required, resource
+from services.common.serving.tracing import Attributes, closed, endpoint_of, resource
 
-SIGNAL = "OTEL_METRICS_EXPORTER"
-"""By OpenTelemetry's own variable: none leaves metrics out where a collector takes traces alone."""
 REQUEST, FIRST, EACH = "request.duration", "time_to_first_token", "time_per_output_token"
 _BOUNDS = {
     REQUEST: (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
@@ -71,16 +69,14 @@ class OtelMeasures:
 
 
 def measures(service: str, environ: Mapping[str, str] | None = None) -> Measures:
-    """The histograms of a process; over OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set.
+    """The histograms of a process; over OTLP where `endpoint_of` names a place.
 
     Raises:
-        RuntimeError: the endpoint is set and requirements/tracing.txt is not installed.
+        RuntimeError: see there.
     """
-    found = os.environ if environ is None else environ
-    endpoint = found.get(ENDPOINT, "")
-    if not endpoint or found.get(SIGNAL, "") == "none":
+    endpoint = endpoint_of("METRICS", os.environ if environ is None else environ)
+    if not endpoint:
         return NoMeasures()
-    required()
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

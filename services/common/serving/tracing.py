@@ -16,7 +16,7 @@ from services.common.metrics.version import VERSION
 
 HEADER = "traceparent"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_FORM = re.compile(r"(?!ff)[0-9a-f]{2}(-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
 Value = str | int | float | bool | tuple[str, ...]
 Attributes = Mapping[str, Value]
 CLOSE_S = 3.0
@@ -60,8 +60,9 @@ class Tracer(Protocol):
 
 
 def valid(traceparent: str) -> str:
-    """The traceparent, or nothing when it is not of W3C form."""
-    return traceparent if _FORM.fullmatch(traceparent) else ""
+    """The traceparent, or nothing when it is not of W3C form; of a later version what ours has of it."""
+    found = _FORM.fullmatch(traceparent)
+    return f"00{found[1]}" if found and not (found[2] and traceparent.startswith("00")) else ""
 
 
 def sampled(traceparent: str) -> bool:
@@ -186,15 +187,14 @@ def _traceparent(span: Any) -> str:
 
 
 def tracer(service: str, environ: Mapping[str, str] | None = None, pair: str = "") -> Tracer:
-    """The tracer of a process, which names its pair; exports over OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set.
+    """The tracer of a process, which names its pair; exports over OTLP where `endpoint_of` names a place.
 
     Raises:
-        RuntimeError: the endpoint is set and requirements/tracing.txt is not installed; traces are not lost silently.
+        RuntimeError: see there; traces are not lost silently.
     """
-    endpoint = (os.environ if environ is None else environ).get(ENDPOINT, "")
+    endpoint = endpoint_of("TRACES", os.environ if environ is None else environ)
     if not endpoint:
         return NoTracer()
-    required()
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
@@ -212,13 +212,14 @@ def provider(service: str, exporter: Any, pair: str = "") -> Any:
 
 
 def resource(service: str, pair: str = "") -> Any:
-    """What all spans and metrics of a process say of it."""
-    from opentelemetry.sdk.resources import Resource
+    """What all spans and metrics of a process say of it; the environment's word goes before ours."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     known = {"service.name": f"paceline-{service}", "service.version": VERSION, "service.namespace": "paceline"}
     if pair:
         known |= {"service.instance.id": pair, "paceline.pair": pair}
-    return Resource.create(known)
+    stated = OTELResourceDetector().detect()
+    return Resource.create(known).merge(stated)
 
 
 def closed(shutdown: Callable[[], object]) -> None:
@@ -226,6 +227,27 @@ def closed(shutdown: Callable[[], object]) -> None:
     sending = Thread(target=shutdown, daemon=True)
     sending.start()
     sending.join(CLOSE_S)
+
+
+def endpoint_of(signal: str, environ: Mapping[str, str]) -> str:
+    """Where TRACES or METRICS go by OpenTelemetry's own variables; empty: nowhere.
+
+    Raises:
+        RuntimeError: they ask for what is not there: another exporter, another protocol, or packages not installed.
+    """
+    exporter = environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() or "otlp"
+    endpoint = environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "") or environ.get(ENDPOINT, "")
+    if not endpoint or exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return ""
+    if exporter != "otlp":
+        raise RuntimeError(f"OTEL_{signal}_EXPORTER is {exporter}, want otlp or none")
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if protocol := environ.get(name, "").strip().lower():
+            if protocol != "grpc":
+                raise RuntimeError(f"{name} is {protocol}, want grpc and the collector's port for it, such as 4317")
+            break
+    required()
+    return endpoint
 
 
 def required() -> None:

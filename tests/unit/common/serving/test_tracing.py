@@ -153,3 +153,61 @@ def test_an_end_does_not_wait_for_a_collector_that_is_away(monkeypatch: pytest.M
             tracer.close()
             kept.close()
             assert time.monotonic() - began < 10.0
+
+
+@pytest.mark.parametrize("version", ["01", "7f", "fe"])
+@pytest.mark.parametrize("rest", ["", "-00", "-what a later version says"])
+def test_a_later_version_s_traceparent_joins_its_trace(version: str, rest: str) -> None:
+    assert tracing.valid(f"{version}{PARENT[2:]}{rest}") == PARENT
+    assert tracing.valid(f"ff{PARENT[2:]}{rest}") == ""
+
+
+WAY, OTHER, GRPC = "http://collector:4317", "http://other:4317", "OTEL_EXPORTER_OTLP_{}_PROTOCOL"
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, ""),
+        ({tracing.ENDPOINT: WAY}, WAY),
+        ({"OTEL_EXPORTER_OTLP_{}_ENDPOINT": WAY}, WAY),
+        ({tracing.ENDPOINT: OTHER, "OTEL_EXPORTER_OTLP_{}_ENDPOINT": WAY}, WAY),
+        ({tracing.ENDPOINT: WAY, "OTEL_{}_EXPORTER": "none"}, ""),
+        ({tracing.ENDPOINT: WAY, "OTEL_{}_EXPORTER": "OTLP"}, WAY),
+        ({tracing.ENDPOINT: WAY, "OTEL_{}_EXPORTER": ""}, WAY),
+        ({tracing.ENDPOINT: WAY, "OTEL_SDK_DISABLED": "True"}, ""),
+        ({tracing.ENDPOINT: WAY, "OTEL_SDK_DISABLED": "false"}, WAY),
+        ({tracing.ENDPOINT: WAY, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, WAY),
+        ({tracing.ENDPOINT: WAY, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", GRPC: "grpc"}, WAY),
+        ({"OTEL_{}_EXPORTER": "jaeger", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ""),
+    ],
+)
+@pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
+def test_opentelemetry_s_variables_mean_here_what_they_mean_elsewhere(
+    signal: str, variables: dict[str, str], wanted: str
+) -> None:
+    told = {name.format(signal): value for name, value in variables.items()}
+    assert tracing.endpoint_of(signal, told) == wanted
+    other = {"TRACES": "METRICS", "METRICS": "TRACES"}[signal]
+    assert (
+        tracing.endpoint_of(signal, {name.format(other): value for name, value in variables.items() if "{}" in name})
+        == ""
+    )
+
+
+@pytest.mark.parametrize("name", ["OTEL_{}_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", GRPC])
+@pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
+def test_what_cannot_be_had_is_an_error_at_the_start(signal: str, name: str) -> None:
+    told = {tracing.ENDPOINT: WAY, name.format(signal): "zipkin"}
+    with pytest.raises(RuntimeError, match=f"{name.format(signal)} is zipkin, want"):
+        tracing.tracer("gateway", told) if signal == "TRACES" else measures.measures("gateway", told)
+
+
+def test_the_environment_names_a_service_before_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = tracing.resource("gateway", "pair-7").attributes
+    assert (known["service.name"], known["service.namespace"]) == ("paceline-gateway", "paceline")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "llm")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=prod,deployment.environment=eu")
+    told = tracing.resource("gateway", "pair-7").attributes
+    assert [told[f"service.{name}"] for name in ("name", "namespace", "instance.id")] == ["llm", "prod", "pair-7"]
+    assert (told["paceline.pair"], told["deployment.environment"]) == ("pair-7", "eu")
