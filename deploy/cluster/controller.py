@@ -128,6 +128,9 @@ class Controller:
         self._end_without_pairs(pair.status)
 
     def _judge(self, before: PairStatus, now: PairStatus) -> None:
+        if now.ready != before.ready and not self._draining:
+            level, what = (logging.INFO, "is ready") if now.ready else (logging.WARNING, "is ready no more")
+            logger.log(level, "a pair %s", what, extra={"pair": now.pair_id, "restarts": now.target_restarts})
         if now.failure and now.failure != before.failure:
             logger.error(now.failure, extra={"pair": now.pair_id, "final": now.final})
             if now.final:

@@ -30,6 +30,7 @@ class FollowedFile:
         self._take = take
         self._complain = complain
         self._complaint = ""
+        self._away = False
         self._seen = read_regular(path)
         take(self._seen)
 
@@ -43,13 +44,14 @@ class FollowedFile:
         """Takes in what has changed; a failure is logged once."""
         try:
             data = await asyncio.to_thread(read_regular, self._path)
-            if data == self._seen:
+            if data == self._seen and not self._away:
                 return
-            self._seen = data
+            self._seen, self._away = data, False
             self._take(data)
             self._complaint = ""
             logger.info("%s was read again", self._path)
         except (OSError, ValueError) as error:
+            self._away = isinstance(error, OSError)
             if str(error) != self._complaint:
                 self._complain(error)
             self._complaint = str(error)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 
 from services.common.request.errors import invalid_field
 from services.common.serving.channel import connect, connect_sync
+from services.common.serving.rotation import Rotation
 
 
 @dataclass(frozen=True)
@@ -76,29 +77,18 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     Raises:
         OSError: when a file cannot be read.
     """
-    seen = files.version()
-
-    def fetch() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal seen
-        try:
-            now = files.version()
-            if now == seen:
-                return None
-            configuration = _configuration(files)
-        except OSError:
-            return None
-        seen = now
-        return configuration
-
+    rotation = Rotation(files.version, lambda: _configuration(files))
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(files),
-        fetch,  # type: ignore[arg-type]  # gRPC takes None for "unchanged"; its types do not say so
+        rotation.present,
+        rotation.changed,  # type: ignore[arg-type]  # gRPC takes None for "unchanged"; its types do not say so
         require_client_authentication=bool(files.ca),
     )
 
 
 def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+    """gRPC itself takes a key of another certificate, and then refuses every client."""
     pair = (Path(files.key).read_bytes(), Path(files.cert).read_bytes())
+    refuse_unfit(files)
     return grpc.ssl_server_certificate_configuration([pair], Path(files.ca).read_bytes() if files.ca else None)
 
 

@@ -20,17 +20,22 @@ class Outage:
         self._clock = clock
         self._since = clock()
         self._next = self._since + PATIENCE_S
+        self._told = False
 
     def over(self) -> None:
-        """The source answers: the next failure is told at once."""
-        self._since = self._next = self._clock()
+        """The source answers: that is told where its outage was, and the next failure is told at once."""
+        now = self._clock()
+        if self._told:
+            data = {"source": self._source, "seconds": round(now - self._since)}
+            log.warning("fleet source answers again", extra={"data": data})
+        self._told, self._since, self._next = False, now, now
 
     def goes_on(self, error: Exception) -> None:
         """An attempt failed: warns when PATIENCE_S have passed since the start, then every AGAIN_S."""
         now = self._clock()
         if now < self._next:
             return
-        self._next = now + AGAIN_S
+        self._next, self._told = now + AGAIN_S, True
         data = {"source": self._source, "seconds": round(now - self._since), "error": _reason(error)}
         log.warning("fleet source does not answer", extra={"data": data})
 

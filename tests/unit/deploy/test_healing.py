@@ -114,6 +114,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 async def test_a_target_that_hangs_is_started_anew_and_one_line_says_why(
     running: Run, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with running() as rig:
         await rig.until("ready")
         held = Held.made["pair-0"]
@@ -126,10 +127,12 @@ async def test_a_target_that_hangs_is_started_anew_and_one_line_says_why(
             while held._target in (first, None):
                 await asyncio.sleep(0.005)
         await rig.until("ready")
+        told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("a pair is")]
+        assert told == ["a pair is ready", "a pair is ready no more", "a pair is ready"]
         assert held._drafter is not drafter, "the pair is started anew"
         assert held.status.target_restarts == 1
         assert rig.counted("pair-0", "unhealthy") == 1
-    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    (line,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert vars(line)["pair"] == "pair-0"
     assert vars(line)["unhealthy"] == "target"
     reasons = {"silent": "3 health reads failed", "stuck": "its engine has finished no turn for 31 s"}

@@ -65,7 +65,12 @@ async def test_a_rotated_certificate_is_served_without_a_restart(tmp_path: Path)
     second = await asyncio.to_thread(served_serial, bound.grpc)
     assert (first, second) == (before, serial(files.cert))
     assert first != second
+    key = Path(files.key).read_bytes()
+    Path(files.key).write_bytes(Path(authority.issue(tmp_path / "other", "three")[1]).read_bytes())
+    assert await asyncio.to_thread(served_serial, bound.grpc) == second, "the key of another certificate is not taken"
     os.unlink(files.key)
+    assert await asyncio.to_thread(served_serial, bound.grpc) == second
+    Path(files.key).write_bytes(key)
     assert await asyncio.to_thread(served_serial, bound.grpc) == second
     trusted = channel_credentials(TlsFiles(ca=authority.write(tmp_path / "ca.pem")))
     async with connect(bound.grpc, trusted) as channel:

@@ -98,8 +98,19 @@ def test_an_outage_is_told_once_and_then_seldom(caplog: pytest.LogCaptureFixture
 
     assert told(600.0) == [5], "a controller that starts a little later is not worth a line"
     assert told(1300.0) == [605, 1205]
+    caplog.clear()
     outage.over()
+    outage.over()
+    assert [record.getMessage() for record in caplog.records] == ["fleet source answers again"], "its end is told once"
     assert told(1400.0) == [0], "one that answered before is missed at once"
+
+
+def test_an_outage_that_nobody_was_told_of_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    outage = Outage("controller 127.0.0.1:1", lambda: now)
+    outage.goes_on(OSError("refused"))
+    outage.over()
+    assert caplog.records == []
 
 
 def unused_port() -> str:
