@@ -27,6 +27,11 @@ class Panel:
     most: float | None = None
 
     @property
+    def below(self) -> str:
+        """The colour below the first step: what is good from some value on is bad there."""
+        return BAD if any(colour == OK for _, colour in self.steps) else OK
+
+    @property
     def empty(self) -> str:
         """What stands where it has no data: of others' exporters they are not scraped, of rates nothing happened."""
         text = " ".join(expression for expression, _ in self.expressions)

@@ -25,7 +25,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.grafana.panels import BAD, OK, Board, Panel
+from deploy.grafana.panels import Board, Panel
 from deploy.grafana.promql import CLUSTER, MODEL, NAMESPACE
 
 # A path of the repository; the chart puts the address of your copy in its place (metrics.runbooks).
@@ -99,7 +99,7 @@ def _kind(panel: Panel) -> Built:
     if most is not None:
         built.max(most)
     if panel.steps:
-        first = Threshold(value=None, color=OK if panel.steps[0][1] != OK else BAD)
+        first = Threshold(value=None, color=panel.below)
         steps = [first, *(Threshold(value=value, color=color) for value, color in panel.steps)]
         built.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
     return built.no_value(panel.empty)

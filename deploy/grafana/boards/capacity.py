@@ -72,9 +72,9 @@ CAPACITY = Board(
             runbook="kv-nearly-full",
         ),
         Panel(
-            "Tokens per second and GPU",
+            "Tokens per second and pair",
             "tps",
-            "What each pair delivers; a pair has one GPU.",
+            "What each pair delivers, which is what its GPU does unless pairs share one (pairsPerGpu).",
             (
                 (rate(EMITTED, by=PAIR), "{{pair}}"),
                 (

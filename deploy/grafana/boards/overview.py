@@ -23,11 +23,33 @@ def month(select: str) -> str:
     return f"sum by ({BY}) (increase({REQUESTS}{{{select}}}[30d]))"
 
 
+GOODPUT = f"clamp_max({rate(f'{FIRST}_bucket', SOON)} / ({rate(REQUESTS, OURS)} > 0), 1)"
+BUDGET = f"1 - {month(FAILED)} / ({month(ASKED)} > 0) / 0.001"
+
 OVERVIEW = Board(
     "paceline-overview",
     "paceline / Overview",
     "Is it healthy, and what do users feel?",
     (
+        Panel(
+            "SLO of first tokens: share within 2.5 s, red below 95 %",
+            "percentunit",
+            "The latest value of the curve below.",
+            ((GOODPUT, NAMED),),
+            runbook="slow-first-token",
+            single=True,
+            steps=((0.95, OK),),
+        ),
+        Panel(
+            "SLO of answers (99.9 %): error budget left, red below 0 %",
+            "percentunit",
+            "The latest value of the curve below.",
+            ((BUDGET, NAMED),),
+            runbook="error-budget-burn",
+            single=True,
+            steps=((0, WARN), (0.25, OK)),
+            least=None,
+        ),
         Panel(
             "Ready targets",
             "short",
@@ -73,7 +95,7 @@ OVERVIEW = Board(
             "percentunit",
             "Share of requests whose first token came within 2.5 s; cancelled and wrong requests do not count. "
             "Held at 100 %, which first tokens exceed while more requests begin than end.",
-            ((f"clamp_max({rate(f'{FIRST}_bucket', SOON)} / ({rate(REQUESTS, OURS)} > 0), 1)", NAMED),),
+            ((GOODPUT, NAMED),),
             runbook="slow-first-token",
             steps=((0.95, OK),),
         ),
@@ -81,12 +103,7 @@ OVERVIEW = Board(
             "Error budget left (SLO: 99.9 % answered in 30 days)",
             "percentunit",
             "Of 0.1 % in 30 days, or in as long as there are data; below 0 it is overspent.",
-            (
-                (
-                    f"1 - {month(FAILED)} / ({month(ASKED)} > 0) / 0.001",
-                    NAMED,
-                ),
-            ),
+            ((BUDGET, NAMED),),
             runbook="error-budget-burn",
             steps=((0, WARN), (0.25, OK)),
             least=None,

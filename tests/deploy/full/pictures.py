@@ -4,11 +4,13 @@ import math
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from deploy.grafana.panels import Board, Panel
@@ -51,7 +53,7 @@ def draw(
     figure.savefig(path, dpi=75)
     plt.close(figure)
     with Image.open(path) as drawn:
-        small = drawn.convert("RGB").quantize(64)
+        small = drawn.convert("RGB").quantize(128, kmeans=2)
     small.save(path, optimize=True)
     return path
 
@@ -104,11 +106,10 @@ def _clock(place: Axes, moments: list[float]) -> None:
     place.set_xticks(marks, [time.strftime("%H:%M:%S", time.gmtime(at)) for at in marks])
 
 
-def _colour(panel: Panel, value: float) -> str:
+def colour(panel: Panel, value: float) -> str:
+    """The colour of a value, by the panel's steps."""
     passed = [colour for at, colour in panel.steps if value >= at]
-    if passed:
-        return COLOURS[passed[-1]]
-    return COLOURS["red" if panel.steps and panel.steps[0][1] == "green" else "green"]
+    return COLOURS[passed[-1] if passed else panel.below]
 
 
 def _curves(panel: Panel, found: Found, place: Axes) -> None:
@@ -145,8 +146,14 @@ def _scale(panel: Panel, values: list[float], place: Axes) -> None:
     high = most if most is not None else max([*values, low])
     room = (high - low) * 0.08 or 0.5
     place.set_ylim(low if panel.least is not None else low - room, high + room)
-    marks = np.linspace(low, high if high > low else low + 1, 2 if panel.unit == "bool_yes_no" else 5)
+    marks = np.array([low, high]) if panel.unit == "bool_yes_no" else _round(low, high if high > low else low + 1)
     place.set_yticks(marks, [written(panel.unit, mark) for mark in marks])
+
+
+def _round(low: float, high: float) -> Any:
+    """Round numbers between two, as Grafana's axes have them."""
+    marks = np.asarray(MaxNLocator(5).tick_values(low, high))
+    return marks[(marks >= low) & (marks <= high)]
 
 
 def _bars(panel: Panel, found: Found, place: Axes) -> None:
@@ -170,7 +177,7 @@ def _figures(panel: Panel, found: Found, place: Axes) -> None:
         value, across = points[-1][1], (number + 0.5) / len(found)
         place.text(
             across, 0.55, written(panel.unit, value), transform=place.transAxes, ha="center", va="center", fontsize=26,
-            color=_colour(panel, value),
+            color=colour(panel, value),
         )  # fmt: skip
         place.text(across, 0.15, name, transform=place.transAxes, ha="center", color=INK, fontsize=9)
 
