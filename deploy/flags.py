@@ -62,6 +62,10 @@ DTYPES = {"auto": "", "float": "float32"}
 """What other servers call our types of numbers."""
 HALF = ("half", "float16", "fp16")
 NO_HALF = "is not served: take bfloat16 on a GPU, which is as fast and has the range of float32, or float32"
+DASHES = ("\N{EM DASH}", "\N{EN DASH}", "\N{MINUS SIGN}")
+"""What word processors make of two hyphens."""
+_FLAG = re.compile(r"--[A-Za-z]\w*(?:-\w+)*")
+"""A flag of this command; those with a dot are for a pair's services, which take both spellings."""
 _LONGEST_NAME = 255
 """Bytes of a file's name."""
 GATEWAYS = frozenset({
@@ -90,9 +94,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends with code 2."""
-        for setting, theirs in self.typed.items():
-            message = message.replace(f"--{setting.replace('_', '-')}:", f"{theirs}:")
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {as_typed(message, self.typed)}\n")
 
     def format_help(self) -> str:
         """Its own flags, those of the gateway, and those of the controller and its pairs, in groups."""
@@ -260,15 +262,24 @@ def refuse_unknown(words: Sequence[str], told: str) -> None:
     for word in left:
         name, equals, _ = word.partition("=")
         if not name.startswith("--"):
-            raise ValueError(f"{word}: flags start with --")
+            raise ValueError(f"{word}: flags start with --{_in_place_of_a_flag(word)}")
         flag = name.replace("_", "-")
         if "." not in flag and flag not in known and flag.removesuffix("-file") not in known:
-            if name in ELSEWHERE:
-                raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[name]}")
+            if flag in ELSEWHERE:
+                raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[flag]}")
             near = difflib.get_close_matches(flag, sorted(known), n=1)
             raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
         if not equals and flag != "--print-config":
             next(left, "")
+
+
+def _in_place_of_a_flag(word: str) -> str:
+    """What a word may have been meant for; empty for one that says it itself."""
+    if word.startswith(DASHES):
+        return f", two hyphens and no dash: --{word.lstrip(''.join(DASHES))}"
+    if word.startswith("-"):
+        return ""
+    return "; one model is served, and --drafter FOLDER names what drafts for it"
 
 
 def flag_given(words: Sequence[str], flag: str) -> bool:
@@ -291,11 +302,17 @@ def in_our_words(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")
-        ours = ALIASES.get(name, name)
+        ours = _our_flag(name)
         found.append(ours + equals + (_number(value) if ours == LENGTH else value))
         if found[-2:-1] == [LENGTH]:
             found[-1] = _number(word)
     return found
+
+
+def _our_flag(name: str) -> str:
+    """A flag by its name here, whoever named it, with hyphens or underscores; any other word as it is."""
+    flag = name.replace("_", "-") if _FLAG.fullmatch(name) else name
+    return ALIASES.get(flag, flag)
 
 
 def _number(text: str) -> str:
@@ -309,9 +326,16 @@ def _number(text: str) -> str:
 def typed(words: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Settings that were given, and where: the flags as they were written, or the variables."""
     names = (word.partition("=")[0] for word in words)
-    flags = {_setting(ALIASES.get(name, name)): name for name in names if name.startswith("--")}
+    flags = {_setting(_our_flag(name)): name for name in names if name.startswith("--")}
     variables = {settings.setting_of(name): name for name in environ if name.startswith(settings.PREFIX)}
     return variables | flags
+
+
+def as_typed(message: str, typed: Mapping[str, str]) -> str:
+    """A message that names settings by the flags or variables that gave them."""
+    for setting, theirs in typed.items():
+        message = message.replace(f"--{setting.replace('_', '-')}:", f"{theirs}:")
+    return message
 
 
 def _setting(flag: str) -> str:

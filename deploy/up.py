@@ -9,7 +9,7 @@ from dataclasses import replace
 from deploy.checkpoints import resolved
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
-from deploy.flags import arguments, flag_given, value_of
+from deploy.flags import arguments, as_typed, flag_given, value_of
 from deploy.fleet import news
 from deploy.hints import Served, to_try
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError, judged
@@ -73,7 +73,7 @@ def main() -> int:
         return 0
     except StackError as error:
         screen.clear()
-        print(error, flush=True)
+        print(as_typed(str(error), chosen.typed), flush=True)
         return 1
     return 0
 

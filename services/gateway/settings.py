@@ -157,8 +157,16 @@ class GatewaySettings:
         self._check_listeners()
         _ = self.revision_weights
         self._check_numbers()
-        if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
-            raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        """Names the file that is given without the one that it needs."""
+        if self.tls_cert and not self.tls_key:
+            raise invalid_field("tls_cert", "needs tls_key beside")
+        if self.tls_key and not self.tls_cert:
+            raise invalid_field("tls_key", "needs tls_cert beside")
+        if self.tls_ca and not self.tls_cert:
+            raise invalid_field("tls_ca", "needs tls_cert and tls_key beside")
 
     @property
     def served(self) -> tuple[ModelSettings, ...]:

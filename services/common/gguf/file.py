@@ -86,7 +86,9 @@ def read_gguf(path: Path) -> GgufFile:
     except (OSError, ValueError, struct.error) as error:
         if isinstance(error, GgufError):
             raise
-        raise GgufError(f"{path}: is not a complete GGUF file: {error}") from error
+        if path.is_file() and not path.stat().st_size:
+            raise GgufError(f"{path}: is empty; fetch it again") from error
+        raise GgufError(f"{path}: is not a complete GGUF file: {error}; fetch it again") from error
 
 
 def _read(path: Path, data: mmap.mmap) -> GgufFile:
@@ -96,7 +98,11 @@ def _read(path: Path, data: mmap.mmap) -> GgufFile:
     version = head.number("I")
     if version not in _VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS
-        raise ValueError("it has the other order of bytes" if swapped else f"version {version} is not {_VERSIONS}")
+        raise ValueError(
+            "it has the other order of bytes"
+            if swapped
+            else f"version {version} is none of {', '.join(map(str, _VERSIONS))}"
+        )
     tensors, keys = head.count(), head.count()
     values = {head.string(): head.value(head.number("I")) for _ in range(keys)}
     table = [_row(head) for _ in range(tensors)]

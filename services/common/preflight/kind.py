@@ -15,12 +15,18 @@ from services.common.serving.hub import local_path
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HUB = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
-_ADDRESS = re.compile(rf"(?:hf://(?:{_HUB})?|https?://{_HUB})([\w.-]+/[\w.-]+)")
+_ADDRESS = re.compile(rf"(?:(?:hf|huggingface):(?://)?(?:{_HUB})?|https?://{_HUB})([\w.-]+/[\w.-]+)")
+_NO_SCHEME = re.compile(rf"{_HUB}([\w.-]+/[\w.-]+)")
+_IN_CACHE = re.compile(r"models--([\w.-]+?)--([\w.-]+)/?")
+_BLANKS = re.compile(r"[\w.-]+/[\w.-]+(?:\s+[\w.-]+)*")
+_WINDOWS = re.compile(r"([A-Za-z]):[\\/](.*)", re.DOTALL)
+"""Names that people give in place of a hub id or a path."""
 _OTHER_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _LONGEST_NAME = 256
 _WORDS = ("smollm2", "embedded")
 _SMALL = 1 << 16
 """A pointer, or the page of a failed download, has fewer bytes."""
+_EITHER = "give the folder that holds config.json, or a model of the hub as owner/name"
 _LAYOUT = "paceline serves folders in Hugging Face's layout: config.json, tokenizer.json and *.safetensors"
 _TORCH = (".bin", ".pt", ".pth", ".ckpt")
 _NO_WEIGHTS = ("optimizer", "scheduler", "training_args", "rng_state")
@@ -55,12 +61,26 @@ def path_problem(name: str) -> Problem | None:
     try:
         kind = path.stat().st_mode
     except (OSError, ValueError):
-        return Problem(name[:_LONGEST_NAME], "no such folder", _nearest(path))
+        return Problem(name[:_LONGEST_NAME], "no such folder", _meant(name) or _nearest(path) or _EITHER)
     if stat.S_ISDIR(kind):
         return None if os.access(path, os.R_OK | os.X_OK) else Problem(name, "may not be read by this user")
     if not stat.S_ISREG(kind):
         return Problem(name, "is neither a folder nor a file")
     return _file_problem(name, path)
+
+
+def _meant(name: str) -> str:
+    """A hub id, or a path, that is written otherwise than here; empty for any other name."""
+    if found := _NO_SCHEME.match(name):
+        return f"did you mean {found[1]}?"
+    if found := _IN_CACHE.fullmatch(name):
+        return f"did you mean {found[1]}/{found[2]}?"
+    if found := _WINDOWS.fullmatch(name):
+        inner = found[2].replace("\\", "/")
+        return f"paceline runs on Linux; in WSL that is /mnt/{found[1].lower()}/{inner[:_LONGEST_NAME]}"
+    tidy = name.strip().rstrip("/").replace("\\", "/")
+    meant = "-".join(tidy.split())
+    return f"did you mean {meant}?" if meant != name and _BLANKS.fullmatch(tidy) else ""
 
 
 def _nearest(path: Path) -> str:

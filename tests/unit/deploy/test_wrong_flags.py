@@ -47,6 +47,15 @@ FLAGS = {
     ("--ssl-certfile", "/none", "--ssl-keyfile", "/none"): "settings: --ssl-certfile: /none: no such file",
     ("--widths", "1,8"): "--widths",
     ("-p", "8000"): "-p: flags start with --",
+    ("\N{EM DASH}port", "8000"): "flags start with --, two hyphens and no dash: --port",
+    ("acme/another",): "acme/another: flags start with --; one model is served, and --drafter FOLDER names",
+    ("--max_model_len", "1m"): f"--max_model_len: 1000000 are too many: {MODEL} has 2048 positions",
+    ("--max-model-len=1m",): "--max-model-len: 1000000 are too many: ",
+    ("--api_key", "a b"): "a key is made of visible ASCII",
+    ("--max_num_seqs", "0"): "settings: --max_num_seqs: must be in ",
+    ("--tensor_parallel_size", "2"): "--tensor_parallel_size: there is no such flag; a model is served by one GPU",
+    ("--ssl-keyfile", "/none"): "settings: --ssl-keyfile: needs tls_cert beside",
+    ("--tls-ca", "/none"): "settings: --tls-ca: needs tls_cert and tls_key beside",
 }
 TENANTS = {
     "[[tenant]": "is no TOML: ",

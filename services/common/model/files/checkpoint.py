@@ -262,7 +262,7 @@ def _tensor_names(path: Path) -> frozenset[str]:
         with safe_open(path, framework="pt") as file:
             return frozenset(file.keys())
     except (SafetensorError, OSError, RuntimeError) as error:
-        raise ModelError(f"{path}: is not a complete safetensors file: {error}") from error
+        raise ModelError(f"{path}: is not a complete safetensors file: {error}; fetch it again") from error
 
 
 def _describe_digest(folder: Path, files: Iterable[Path]) -> str:
