@@ -110,8 +110,21 @@ def served(name: str, proposer: str, load: Load, layers: int, tiny: bool) -> Ite
             for line in asyncio.run(_lines(pair, name, proposer, load, shape.vocab, used)):
                 print(json.dumps(asdict(line)), file=sys.stderr, flush=True)
                 yield line
+            print(_told_apart(pair, used), file=sys.stderr, flush=True)
         finally:
             pair.stop()
+
+
+def _told_apart(pair: PairProcesses, used: int) -> str:
+    """Return what each process held beside the plan; the drafter ends."""
+    planned, both = pair.describe().budget, used_bytes()
+    pair.drafters[-1].stop(0.0)
+    alone = used_bytes()
+    return (
+        f"drafter held {(both - alone) / 1e6:.1f} MB, target {(alone - used) / 1e6:.1f} MB; planned "
+        f"{planned.total_bytes / 1e6:.1f} MB, fixed {planned.fixed_bytes / 1e6:.1f}, a slot "
+        f"{planned.per_slot_bytes / 1e6:.3f}, blocks {planned.blocks}"
+    )
 
 
 async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, vocab: int, used: int) -> list[Line]:

@@ -26,9 +26,11 @@ from tests.bench.gpu.exact.loads import LoadSizes
 from tests.bench.gpu.exact.report import Row, conclude, exact_row
 from tests.bench.gpu.exact.rounds import PROMPTS, SHORT, TINY, Comparison, Plan, memory_of, of_experts
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, build
+from tests.bench.gpu.parts_held import told
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import MIXTURES
 from tests.bench.gpu.steps import read_bandwidth
+from tests.gpu.memory import used_bytes
 
 CONTEXT, ROOM = 2048, 256
 """Of the timed sequences: so many tokens, and places behind them."""
@@ -77,6 +79,7 @@ def plan_of(model: str, tiny: bool, tokens: int, memory_gib: int) -> Plan:
 def _rows(plan: Plan, cells: Sequence[Cell], tiny: bool, after: Path | None) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         start, folder = time.perf_counter(), Path(name)
+        opened_bytes = _opened(tiny)
         worker = build(plan.rig, folder)
         _tell(f"started in {time.perf_counter() - start:.0f} s, {worker.budget.blocks} blocks, near {_near(worker)}")
         before = worker.runner.graphs()
@@ -88,6 +91,8 @@ def _rows(plan: Plan, cells: Sequence[Cell], tiny: bool, after: Path | None) -> 
         captured = graphs.captures + graphs.recaptures - before.captures - before.recaptures
         memory = {} if tiny else memory_of(worker)
         _tell(f"compared after {time.perf_counter() - start:.0f} s")
+        if not tiny:
+            _tell(told(worker, opened_bytes))
         yield exact_row("captures after the start", 1, captured, **memory)
         if not tiny:
             yield from _timed(worker, plan.rig, folder, after)
@@ -172,6 +177,13 @@ def _read_bytes(rig: Rig, bucket: int, replay: Callable[[], object]) -> int:
 def _near(worker: Worker) -> int:
     """Blocks of layers with a window; 0 where they have all."""
     return worker.runner.pool.settings.near
+
+
+def _opened(tiny: bool) -> int:
+    """Bytes of the GPU that are in use once this process has opened it."""
+    if not tiny:
+        torch.zeros(1, device="cuda")
+    return used_bytes()
 
 
 def _tell(line: str) -> None:
