@@ -26,6 +26,7 @@ from tests.bench.gpu.exact.loads import LoadSizes
 from tests.bench.gpu.exact.report import Row, conclude, exact_row
 from tests.bench.gpu.exact.rounds import PROMPTS, SHORT, TINY, Comparison, Plan, memory_of, of_experts
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, build
+from tests.bench.gpu.kernels_added import kernels_of
 from tests.bench.gpu.parts_held import told
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import MIXTURES
@@ -130,28 +131,6 @@ def _timed(worker: Worker, shape: RigShape, folder: Path, after: Path | None) ->
             yield exact_row(f"{bucket} at once, width {width}, context {CONTEXT}: a replay", 1, 0, **more)
             if shape.slots == 1 and width == 1:
                 _tell(kernels_of(replay))
-
-
-def kernels_of(replay: Callable[[], object], repeats: int = 10) -> str:
-    """Return a line for each kernel: how often a replay launches it, and microseconds of one and of all.
-
-    A kernel that starts early waits for the one before it, so times overlap.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    replay()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        for _ in range(repeats):
-            replay()
-        torch.cuda.synchronize()
-    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
-    return "\n".join(
-        f"{row.count / repeats:7.1f} x {row.self_device_time_total / row.count:7.2f} us"
-        f" = {row.self_device_time_total / repeats:8.1f}  {row.key[:90]}"
-        for row in rows
-        if row.self_device_time_total > 0
-    )
 
 
 def _read_bytes(rig: Rig, bucket: int, replay: Callable[[], object]) -> int:
