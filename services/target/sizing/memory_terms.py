@@ -19,6 +19,7 @@ from services.common.model import DraftContext, Target
 from services.common.model.spec import Beside, Delta, Dense, Experts, StackSpec
 from services.common.model.states.states import SequenceStates
 from services.common.model.weights.weights import table_elements
+from services.common.pair.arena.flags import FLAG_PAIRS
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.cache.windows import WindowPlaces
 from services.target.device.noise_ring import bytes_per_slot
@@ -28,10 +29,11 @@ from services.target.sizing.budget import MemoryBudget, MemoryTerms
 
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
-_TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
-"""Bytes of each process on a GPU beside tensors and graphs: context, kernels, libraries and their workspaces."""
-_MEASURED_POSITIONS = 40_960
-"""Rows of the rotary tables that the figures above include."""
+_TARGET_BYTES, _DRAFTER_BYTES, _LOOKUP_BYTES = 808 << 20, 540 << 20, 384 << 20
+"""Bytes of each process on a GPU beside tensors and graphs: context, kernels, libraries and their workspaces.
+
+A drafter without a checkpoint multiplies nothing, so it loads no library for products and captures little.
+"""
 _GRAPH_LAYER_BYTES = 81 << 10
 """Bytes of a captured step for each of its layers."""
 _GRAPHS_SHARE = 0.01
@@ -44,6 +46,8 @@ _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """Bytes for slots and K/V on a CPU beside recurrent states, unless the settings say otherwise."""
 _STATES = "target_slot_states"
+_PLACE_BYTES = 4
+"""Of a block: where it lies in layers with a window."""
 _MOST_AHEAD = 3
 """Rounds in flight at most, and some more."""
 Rounds = tuple[tuple[int, ...], tuple[int, ...]]
@@ -137,12 +141,11 @@ def pair_terms(
 
 
 def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
-    """Most prompt tokens of a round in which nothing decodes: as many as the memory of the widest verify has room for.
+    """Most prompt tokens of a round in which nothing decodes: as many as fit where the widest verify chooses tokens.
 
     They are never fewer than those of a round in which requests decode.
     """
-    row = _row_elements(model.spec)
-    room = settings.slots * widths[-1] * (row + model.spec.vocab_size) // row
+    room = _choice_bytes(settings, model, widths) // (model.dtype.itemsize * _row_elements(model.spec))
     return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
 
 
@@ -195,6 +198,7 @@ def _target_terms(
         "target_states": states.fixed,
         "state_snapshots": settings.held_snapshots * states.per_snapshot,
         "context_weights": size * context.elements,
+        "flags": 16 * FLAG_PAIRS,
         "window_kv": (near + 1) * settings.block_size * states.windowed if near else 0,
     }
     per_slot = {
@@ -206,13 +210,18 @@ def _target_terms(
     kept = states.per_token - (states.windowed if near else 0)
     per_token = {"target_kv": kept, "draft_kv": size * prod(context.kv_shape(1, 1)),
                  "block_seeds": -(-seed // settings.block_size)}  # fmt: skip
-    if model.device.type == "cuda":
+    on_gpu = model.device.type == "cuda"
+    fixed["rotation"] = sum(_rotation_bytes(each, spec.max_positions, on_gpu) for each in (spec, context.spec))
+    if on_gpu:
         graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
-        rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
-        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
-        fixed |= {"loading": _left_bytes(model.device), "expert_rooms": _expert_bytes(model)}
+        fixed |= {"logits": _logit_bytes(settings, model, widths), "steps": _step_bytes(settings, model, widths)}
+        fixed |= {_PROCESS: _TARGET_BYTES + graphs, "loading": _left_bytes(model.device)}
+        fixed["expert_rooms"] = _expert_bytes(model)
     else:
         per_slot["noise"] = _noise_bytes(model, widths)
+    fixed["pad_slot"] = sum(size for name, size in per_slot.items() if name != _STATES)
+    if near:
+        per_token["window_places"] = -(-_PLACE_BYTES // settings.block_size)
     return MemoryTerms(fixed, per_slot, per_token)
 
 
@@ -224,10 +233,10 @@ def _drafter_terms(
     process = size * context.drafter_elements
     if model.device.type != "cuda":
         return MemoryTerms({_DRAFTER: process}, {"drafter_noise": 0 if draft is None else _noise_bytes(model, widths)})
-    process += _DRAFTER_BYTES if settings.speculates else 0
     if draft is None:
-        return MemoryTerms({_DRAFTER: process})
-    process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit)
+        return MemoryTerms({_DRAFTER: process + (_LOOKUP_BYTES if settings.speculates else 0)})
+    process += _DRAFTER_BYTES if settings.speculates else 0
+    process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit, on_gpu=True)
     if settings.drafter_weights == "int8":
         process += _int8_bytes(settings, context, draft, size)
     # A process that maps a GPU's memory can write it, so the target keeps its own embedding and head private.
@@ -267,14 +276,24 @@ def _left_bytes(device: torch.device) -> int:
     return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
+def _logit_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """Bytes of the logits of the largest round, which all steps share."""
+    return model.logit_type.itemsize * buckets_of(settings.slots)[-1] * widths[-1] * model.spec.vocab_size
+
+
 def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
-    """What the largest step holds between its kernels; a pack of prompts has no logits."""
-    vocab, row = model.spec.vocab_size, _row_elements(model.spec)
-    rows = settings.slots * widths[-1]
-    forward = max(rows * (row + vocab), pack_tokens(settings, model, widths) * row)
-    # Bounded logits lie beside the product that they are made of.
-    bounded = model.logit_type.itemsize * rows * vocab if model.spec.logit_cap else 0
-    return model.dtype.itemsize * forward + bounded + scratch_bytes(rows, vocab) + model.widened_bytes
+    """What the largest step holds between its kernels: of its layers, or behind them to choose tokens."""
+    rows = max(buckets_of(settings.slots)[-1] * widths[-1], pack_tokens(settings, model, widths))
+    layers = model.dtype.itemsize * rows * _row_elements(model.spec)
+    return max(layers, _choice_bytes(settings, model, widths)) + model.widened_bytes
+
+
+def _choice_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """What the widest verify holds beside its logits while it chooses tokens."""
+    rows, vocab, size = buckets_of(settings.slots)[-1] * widths[-1], model.spec.vocab_size, model.dtype.itemsize
+    # Bounded logits are made of a product that lies beside them.
+    product = size * rows * vocab if model.spec.logit_cap else 0
+    return max(product, scratch_bytes(rows, vocab)) + 2 * size * rows * model.spec.hidden_size
 
 
 def _expert_bytes(model: Target) -> int:
@@ -286,7 +305,7 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
     """What the largest draft holds, with the graphs; it holds the scores of some tokens at a time."""
     rows = settings.slots * widths[-1]
     logits = rows * columns_at_once(rows, draft.vocab_size)
-    held = size * (int(_DRAFT_ROWS * rows * _row_elements(draft)) + logits)
+    held = size * (int(_DRAFT_ROWS * rows * _drafted_elements(draft)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
     return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
 
@@ -296,13 +315,15 @@ def _int8_bytes(settings: SizingSettings, context: DraftContext, draft: StackSpe
     head, layers = draft.vocab_size * draft.hidden_size, context.drafter_elements
     rows = buckets_of(settings.slots)[-1] * (context.most_rows or 1)
     scales = SCALE_BYTES * (draft.vocab_size + layers // draft.hidden_size)
-    return head + layers - size * layers + scales + rows * _row_elements(draft)
+    return head + layers - size * layers + scales + rows * _drafted_elements(draft)
 
 
-def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
-    """Bytes of rotary tables beyond the measured ones: half a row of cosines and of sines for each position."""
-    heads = 0 if spec is None else sum(own.head_dim for own in spec.groups)
-    return 4 * heads * max(0, positions - _MEASURED_POSITIONS)
+def _rotation_bytes(spec: StackSpec | None, positions: int, on_gpu: bool) -> int:
+    """Bytes of rotary tables: for each position a row of cosines and one of sines, halves of them on a GPU."""
+    if spec is None:
+        return 0
+    columns = sum(size for _, size in {(own.rope, own.head_dim) for own in spec.groups})
+    return (4 if on_gpu else 8) * columns * positions
 
 
 def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
@@ -323,9 +344,20 @@ def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]
 
 
 def _row_elements(spec: StackSpec) -> int:
-    mixed = max((own.head_dim * ((2 + own.gated) * own.heads + 2 * own.kv_heads)) for own in spec.groups)
-    inner = mixed + max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
-    return 6 * spec.hidden_size + max(inner, _delta_elements(spec.delta))
+    """Numbers of a row that lie side by side at once: of the mixer or of the part behind it, and of the stream.
+
+    Of attention those are what the first product makes, turned queries, mixed heads, and gated ones.
+    """
+    mixed = max(own.head_dim * ((3 + own.gated + own.head_gates) * own.heads + 2 * own.kv_heads) for own in spec.groups)
+    fed = max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
+    return 4 * spec.hidden_size + max(mixed, fed, _delta_elements(spec.delta))
+
+
+def _drafted_elements(spec: StackSpec) -> int:
+    """Numbers of a row of a draft: pieces of attention fit no tensor behind it, so both parts count."""
+    own = spec.attention
+    mixed = own.head_dim * ((2 + own.gated) * own.heads + 2 * own.kv_heads)
+    return 6 * spec.hidden_size + mixed + max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
 
 
 def _ffn_elements(ffn: Dense | Experts | Beside, hidden: int) -> int:
