@@ -16,6 +16,10 @@ LIST = "["
 _BEFORE = re.compile(r"(?:[\s\[]|```\w{0,16}(?=[\s\[{]))*")
 _FENCE = re.compile(r"`{1,3}|```\w{1,16}")
 """May begin the fence of a block of code, in which models put calls within their tags."""
+_LINE = re.compile(r"|`{1,3}|```\w{1,16}")
+"""What may stand before JSON on its line, where that is a call: nothing, or what begins code."""
+_MOST_LINE = 24
+"""Characters of a line that are looked at: more than _LINE takes."""
 _BEHIND = re.compile(r"[\s,;\]}`]*")
 
 
@@ -37,7 +41,7 @@ class CallSplitter:
         self._step: Callable[[list[Part]], bool] = self._outside
         self._kept = ""
         self._blank = Gap()
-        self._line_begins = True
+        self._line = ""
         self._block = ""
         self._head = ""
         self._body: Body | None = None
@@ -89,12 +93,11 @@ class CallSplitter:
 
     def _outside(self, parts: list[Part]) -> bool:
         """Content, up to where a call may begin; False when more text is needed."""
-        looked, blank = 0, self._line_begins or self._blank.has_line
+        looked, line = 0, "" if self._blank.has_line else self._line
         for found in self._mark.finditer(self._kept):
             mark, at = found[0], found.start()
-            _, broken, line = self._kept[looked:at].rpartition("\n")
-            looked, blank = at, (blank or bool(broken)) and not line.strip()
-            if mark in ("{", LIST) and not blank:
+            looked, line = at, _line_of(line, self._kept[looked:at])
+            if mark in ("{", LIST) and not _LINE.fullmatch(line):
                 continue
             self._tell(parts, self._kept[:at])
             self._kept = self._kept[at:]
@@ -240,6 +243,13 @@ class CallSplitter:
         """Content; blanks wait for what follows, for those around calls are none."""
         certain = len(text.rstrip())
         if certain:
-            parts.append(Content(self._blank.taken() + text[:certain]))
-            self._line_begins = False
+            content = self._blank.taken() + text[:certain]
+            parts.append(Content(content))
+            self._line = _line_of(self._line, content)
         self._blank.add(text[certain:])
+
+
+def _line_of(line: str, text: str) -> str:
+    """How the last line begins where more text has come."""
+    _, broken, last = text.rpartition("\n")
+    return (last if broken else line + last).strip()[:_MOST_LINE]

@@ -90,6 +90,27 @@ def of_values() -> dict[str, Slip]:
     }
 
 
+def of_lines() -> dict[str, Slip]:
+    """JSON without tags, on the line where its fence begins; behind words of that line it is no call."""
+    found = {}
+    for form, key in (("hermes", "arguments"), ("llama3_json", "parameters")):
+        call = CALL.replace("arguments", key)
+        for fence, before in (
+            ("```", "```json"),
+            ("```", "```"),
+            ("`", "`"),
+            ("``", "``"),
+            ("\n```", "Now.\n```tool_call"),
+        ):
+            text = f"{before} {call}{fence}"
+            found[f"{form} on the line of {before!r}"] = Slip(form, text, [W], content=before)
+        for before in ("Write ```json", "Write `", "```a b", "````", f"```{'x' * 17}", "```json\nx"):
+            text = f"{before} {call}```"
+            found[f"{form} on the line of {before!r}"] = Slip(form, text, [], content=text)
+    return found
+
+
 ODD_TAGS = {
-    f"odd tags, {name}": slip for name, slip in (of_closings() | of_openings() | of_json() | of_values()).items()
+    f"odd tags, {name}": slip
+    for name, slip in (of_closings() | of_openings() | of_json() | of_lines() | of_values()).items()
 }
