@@ -48,6 +48,7 @@ class XmlCall:
         self._depth = 0
         self._end: _End | None = None
         self._awaited = 0  # where a closing tag ends that the tag behind it tells of
+        self._known: tuple[int, Tag] | None = None  # a whole tag of what is kept, and where it begins
         self._object: ObjectArguments | None = None
 
     @property
@@ -69,7 +70,7 @@ class XmlCall:
             if may_come(self._kept, self._awaited):
                 return
             self._awaited = 0
-        if self._value is not None and self._end is None:
+        if self._value is not None and self._end is None and self._known is None:
             self._kept, waits = self._value.passed(self._kept, parts)
             if waits:
                 return
@@ -149,6 +150,9 @@ class XmlCall:
             self.done, self.rest = True, inner.rest[end:]
 
     def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
+        if self._known is not None:
+            (start, found), self._known = self._known, None
+            return self._tag(value, start, found, parts)
         start, _ = first_tag(self._kept)
         if start != 0:
             certain = _before_line_end(self._kept, start if start >= 0 else len(self._kept))
@@ -158,18 +162,18 @@ class XmlCall:
                 return True
             if start < 0:
                 return False
-        return self._tag(value, start, parts)
+        return self._tag(value, start, tag_at(self._kept, start), parts)
 
-    def _tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
-        """What begins at `start`, before which a line end may stand."""
-        kept, found = self._kept, tag_at(self._kept, start)
+    def _tag(self, value: "_Value", start: int, found: Tag | None, parts: list[Part]) -> bool:
+        """What begins at `start`, before which a line end may stand: a whole tag, if one is found there."""
+        kept = self._kept
         if found is None:
             return self._no_tag(value, start, parts)
         if self._end is not None and self._end.before(found.kind, kept[:start]):
             self._close(parts, "".join(self._end.after) + kept)
             return False
         if found.kind in (END_PARAMETER, END_FUNCTION):
-            return self._closing(value, found, parts)
+            return self._closing(value, start, found, parts)
         if found.kind in (BLOCK, END_BLOCK):
             self._block_tag(value, start, found, parts)
         elif found.kind == PARAMETER and self._may_begin(found.name, start):
@@ -195,14 +199,14 @@ class XmlCall:
         self._literal(value, start + 1, parts)
         return True
 
-    def _closing(self, value: "_Value", tag: Tag, parts: list[Part]) -> bool:
+    def _closing(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> bool:
         """A closing tag, judged by what follows it."""
         end = tag.end
         at = _BLANK.match(self._kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
         following = self._kept[at:]
         found = tag_at(following)
         if at < end + MOST_BLANK and found is None and may_be_tag(following):
-            self._awaited = end
+            self._awaited, self._known = end, (start, tag)
             return False
         closes = tag.kind == END_PARAMETER
         if closes and found is not None and found.kind == PARAMETER and self._may_follow(found.name):
@@ -214,6 +218,7 @@ class XmlCall:
             certain, whole, end = not self._depth, True, at + found.end
         ends = certain or (closes and whole) or (found is not None and found.kind == END_BLOCK)
         self._depth = max(self._depth - whole, 0)
+        self._known = _at_once(found, at - end)
         self._may_end(value, end, certain, ends, parts)
         return True
 
@@ -346,3 +351,8 @@ def _kind(text: str) -> str:
 def _wait_for_tag(text: str) -> None:
     if not may_be_tag(text):
         raise BrokenError
+
+
+def _at_once(found: Tag | None, blanks: int) -> tuple[int, Tag] | None:
+    """A whole tag that stands behind another one, where no blanks are between them."""
+    return (0, found) if found is not None and not blanks else None

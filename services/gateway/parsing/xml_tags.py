@@ -22,6 +22,8 @@ _OPENING = re.compile(
 )
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
 _BLOCK = "<tool_call>"
+_PLAIN = {f"<{kind}>": kind for kind in (BLOCK, END_FUNCTION, END_PARAMETER, END_BLOCK)}
+_MOST_PLAIN = max(map(len, _PLAIN))
 _OPENS = ("<f", "<p")
 _HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
 _PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
@@ -53,8 +55,9 @@ class Tag(NamedTuple):
 
 def tag_at(text: str, at: int = 0) -> Tag | None:
     """The whole tag that begins there."""
-    if text.startswith(_BLOCK, at):
-        return Tag(BLOCK, "", at + len(_BLOCK))
+    end = text.find(">", at, at + _MOST_PLAIN) + 1
+    if kind := _PLAIN.get(text[at:end]):
+        return Tag(kind, "", end)
     found = (_OPENING if text.startswith(_OPENS, at) else _CLOSING).match(text, at)
     if found is None or found.end() - at > MOST_TAG:
         return None
