@@ -1,4 +1,4 @@
-"""A pytest plugin: collects without looking for garbage, and never looks through what was collected again.
+"""A pytest plugin: collects without looking for garbage, then or later.
 
 Half of what collection takes is the collector's, which finds that nothing can go: items and modules live to the end.
 What is marked as whole is left out without --full: its kind has a sample beside it, or another layer holds it too.
@@ -18,7 +18,6 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
