@@ -172,9 +172,10 @@ def placed(span: Span, places_N: Tensor) -> Span:
 
     What is read on a CPU is not known any more: `seen_within` finds it.
     """
-    size = span.block_size
-    slots_T = places_N.index_select(0, span.slots_T // size) * size + span.slots_T % size
-    return replace(span, block_table_BN=places_N[span.block_table_BN.long()], slots_T=slots_T)
+    table_BN, blocks_T = span.block_table_BN, span.slots_T // span.block_size  # few launches: each round makes them
+    slots_T = torch.add(span.slots_T, places_N.index_select(0, blocks_T) - blocks_T, alpha=span.block_size)
+    near_BN = places_N.index_select(0, table_BN.flatten()).view(table_BN.shape)
+    return replace(span, block_table_BN=near_BN, slots_T=slots_T)
 
 
 def seen_within(span: Span, window: int) -> Span:
