@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -48,6 +50,7 @@ class Served:
     stub: inference_pb2_grpc.InferenceServiceAsyncStub
     model: str
     ids: dict[str, int]
+    metrics: str
 
     async def chat(self, **fields: Any) -> Any:
         """The answer to a chat."""
@@ -94,7 +97,7 @@ async def serving() -> AsyncIterator[Served]:
                     http = Client(bound.http)
                     model = (await http.get("/v1/models")).json["data"][0]["id"]
                     vocabulary = Tokenizer.from_file(str(target / "tokenizer.json")).get_vocab()
-                    yield Served(pair, http, stub, model, vocabulary)
+                    yield Served(pair, http, stub, model, vocabulary, bound.metrics)
             finally:
                 await app.drain()
 
@@ -107,6 +110,7 @@ async def test_tokens_are_forced_and_forbidden() -> None:
         await token_ids(served)
         await over_grpc(served)
         await what_is_refused(served)
+        await ends(served)
         await a_request_that_moves(served)
         state = served.pair.describe()
         assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
@@ -125,6 +129,39 @@ async def budgets(served: Served) -> None:
     assert (await served.thought(thinking={"type": "disabled"}))[0] == 0
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "warm"}}}
     assert await served.thought(thinking_token_budget=2, response_format=form) == (2, '"warm"')
+
+
+async def counted(address: str, name: str) -> dict[str, int]:
+    """A counter by the reason of an end."""
+    text = (await Client(address).get("/metrics")).body.decode()
+    found = re.findall(rf'^{name}\{{[^}}]*finish_reason="(\w+)"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+    return {reason: int(float(value)) for reason, value in found if float(value)}
+
+
+async def ends(served: Served) -> None:
+    """Answers are counted by what ended them, by whichever API they were asked; the target may have gone on."""
+    before = await counted(served.metrics, "paceline_gateway_finishes_total")
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 60}
+    asked: list[tuple[str, dict[str, Any], str, int]] = [
+        (CHATS, chat | {"stop": ["t05"]}, "stop_string", 1),
+        (CHATS, chat | {"stop": ["is wa"], "n": 2}, "stop_string", 2),
+        (CHATS, chat | {"max_tokens": 3}, "length", 1),
+        (COMPLETIONS, {"prompt": TEXT, "stop": " 42"}, "stop_string", 1),
+        (COMPLETIONS, {"prompt": [TEXT, TEXT], "stop": ["tur"]}, "stop_string", 2),
+        (COMPLETIONS, {"prompt": TEXT}, "stop_token", 1),
+        (MESSAGES, chat | {"stop_sequences": ["warm"]}, "stop_string", 1),
+        (MESSAGES, chat | {"max_tokens": 3}, "length", 1),
+        (RESPONSES, {"input": "hi", "max_output_tokens": 3}, "length", 1),
+        (RESPONSES, {"input": "hi"}, "stop_token", 1),
+    ]
+    expected = Counter(before)
+    for stream in (False, True):
+        for path, body, reason, count in asked:
+            fields = {"model": served.model, "temperature": 0, "stream": stream}
+            reply = await served.http.post(path, body | fields)
+            assert reply.status == 200, reply.body
+            expected[reason] += count
+    assert await counted(served.metrics, "paceline_gateway_finishes_total") == dict(expected)
 
 
 async def budgets_of_other_apis(served: Served) -> None:
