@@ -190,15 +190,15 @@ SCHEDULING = (
     Mutant(
         "a-visit-counts-rounds-at-the-clock-before",
         "services.target.scheduling.width.visits",
-        "place >= RUN // 2 and micros",
+        "place >= self._first and micros",
         "place >= 0 and micros",
         f"{_VISITS}test_the_second_half_of_each_run_counts",
     ),
     Mutant(
         "a-visit-is-compared-with-what-came-before-alone",
         "services.target.scheduling.width.visits",
-        "own - (before + after) / 2",
-        "own - before",
+        "own - fmean(home) if",
+        "own - home[0] if",
         f"{_VISITS}test_what_contexts_grow_by_meanwhile_is_no_difference",
     ),
     Mutant(

@@ -87,7 +87,9 @@ class CostTable:
         if len(first) < FIRST_ROUNDS and cell not in self._runs:
             base, whole = self._base[cell], self._moved(cell, _within(error, _LARGEST_FIRST), context)
             first.append(log(max(_LEAST, whole / base)))
-            self._cell[cell] = self._likely(cell, base * exp(median(first)), self._drafted(bucket))
+            self._cell[cell] = self._likely(
+                cell, base * exp(median(first)), self._drafted(bucket, isinstance(width, Tree))
+            )
             if width != 1:
                 trees, draft = isinstance(width, Tree), _within(median(first), _LARGEST_STEP)
                 self._drafts[bucket, trees] = self._latest[trees] = draft
@@ -110,8 +112,8 @@ class CostTable:
         self._runs.add(cell)
         if (trees := isinstance(width, Tree)) == isinstance(other, Tree):
             return
-        for one in self._drafted(bucket):
-            if isinstance(one[1], Tree) == trees and one not in self._runs:
+        for one in self._drafted(bucket, trees):
+            if one not in self._runs:
                 self._cell[one] = self._likely(one, self._cell[one], [cell])
                 self._first[one] = [0.0] * FIRST_ROUNDS
 
@@ -119,12 +121,14 @@ class CostTable:
         """All costs by (bucket, width), of short contexts."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
 
-    def _drafted(self, bucket: int) -> list[Cell]:
-        """Cells of rounds with drafts in a bucket of which some were served."""
-        return [cell for cell in self._cell if cell[0] == bucket and cell[1] != 1]
+    def _drafted(self, bucket: int, trees: bool) -> list[Cell]:
+        """Cells of rounds of chains with drafts, or of trees, in a bucket of which some were served."""
+        return [
+            cell for cell in self._cell if cell[0] == bucket and cell[1] != 1 and isinstance(cell[1], Tree) == trees
+        ]
 
     def _likely(self, cell: Cell, micros: float, others: Sequence[Cell]) -> float:
-        """What first rounds of a cell say, as far as others let it be so: a draft and the host take as long in all."""
+        """What first rounds of a cell say, as far as others of its kind let it be so: drafts and host take as long."""
         more = [self._cell[one] - self._base[one] for one in others if one != cell]
         if not more or cell[1] == 1:
             return micros

@@ -14,6 +14,8 @@ from services.target.core.width import Width
 
 RUN = 16
 """Rounds of a run: the clock follows within the first half, and the second is measured."""
+SHORT_RUN = 8
+"""Of trees from chains, or the other way: all but the first round are measured, in which the host works for others."""
 _LEAST = 4
 
 
@@ -26,38 +28,38 @@ def scatter(micros: Sequence[float]) -> float:
 class Visit:
     """Rounds of `width` and, behind them, again of `home`, whose rounds before took `before` microseconds each."""
 
-    def __init__(self, width: Width, home: Width, before: list[float]) -> None:
-        self.width, self.home = width, home
-        self._micros: tuple[list[float], list[float], list[float]] = (before[-RUN // 2 :], [], [])
+    def __init__(self, width: Width, home: Width, before: list[float], run: int = RUN) -> None:
+        self.width, self.home, self._run = width, home, run
+        self._first = 1 if run == SHORT_RUN else run // 2
+        self._micros: tuple[list[float], list[float], list[float]] = (before[self._first - run :], [], [])
         self._planned = self._landed = 0
 
     def next(self) -> Width | None:
         """The width of the next round; None when all are planned."""
         self._planned += 1
-        if self._planned > 2 * RUN:
+        if self._planned > 2 * self._run:
             return None
-        return self.width if self._planned <= RUN else self.home
+        return self.width if self._planned <= self._run else self.home
 
     def landed(self, width: Width, micros: float | None) -> None:
         """A round has landed: one that was planned before the visit, or its own in order."""
         if self._landed == 0 and width != self.width:
             return
         self._landed += 1
-        run, place = divmod(self._landed - 1, RUN)
-        if run < 2 and place >= RUN // 2 and micros is not None:
+        run, place = divmod(self._landed - 1, self._run)
+        if run < 2 and place >= self._first and micros is not None:
             self._micros[1 + run].append(micros)
 
     @property
     def ended(self) -> bool:
         """Whether its last round has landed."""
-        return self._landed >= 2 * RUN
+        return self._landed >= 2 * self._run
 
     def dearer(self) -> float | None:
         """The log of what a round of the width takes, by one at home; None where too few could be measured.
 
-        Contexts grow meanwhile, so those at home are the mean of before and behind.
+        Contexts grow meanwhile, so those at home are the mean of before and behind, if both could be.
         """
-        if min(map(len, self._micros)) < _LEAST:
-            return None
-        before, own, after = (log(median(each)) for each in self._micros)
-        return own - (before + after) / 2
+        before, own, after = (log(median(each)) if len(each) >= _LEAST else None for each in self._micros)
+        home = [each for each in (before, after) if each is not None]
+        return own - fmean(home) if own is not None and home else None

@@ -11,10 +11,11 @@ from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.policy import ServedRounds
-from services.target.scheduling.width.visits import RUN, Visit, scatter
+from services.target.scheduling.width.visits import RUN, SHORT_RUN, Visit, scatter
 
 _FREE_VISITS = 2
-"""Of trees from chains or the other way, in a bucket, that no budget holds back: what they show decides all rounds."""
+"""Of trees from chains or the other way, in a bucket, before what is thought of them counts fully. As many need no
+budget; more of them do, where prompts or other numbers of requests have cut these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,11 @@ class AdaptiveSettings:
     rounds do not show.
 
     A visit is a run of rounds of another width that promises the share `near` of the present one's tokens per second.
-    It is visited again after `visit_first` rounds, and then each time after `visit_growth` times as many, up to
-    `visit_last`. Rounds of fewer rows than `visit_rows` leave a GPU below its limit, and what they accept changes too
-    often for runs. Trees and chains visit one another there too: what a tree asks of the host falls into the round
-    behind it, so single rounds do not tell. They are near by `doubt` times the share by which rounds scatter, less.
+    It is visited again after `visit_first` such runs, and then each time after `visit_growth` times as many, up to
+    `visit_last` rounds. Rounds of fewer rows than `visit_rows` leave a GPU below its limit, and what they accept
+    changes too often for runs. Trees and chains visit one another there too, by short runs, and are compared by
+    nothing else: what a tree asks of the host falls into the round behind it, so single rounds do not tell. Until some
+    visits have told, they are near by `doubt` times the share by which rounds scatter, less.
 
     No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
@@ -51,9 +53,9 @@ class AdaptiveSettings:
     close: float = 0.85
     probe_close: int = 8
     near: float = 0.94
-    doubt: float = 3.0
+    doubt: float = 6.0
     visit_rows: int = 16
-    visit_first: int = 64
+    visit_first: int = 4
     visit_growth: int = 4
     visit_last: int = 1024
     settled: int = 6
@@ -86,7 +88,7 @@ class AdaptiveWidth:
         self._bucket, self._in_a_row, self._context = 0, 0, 0
         self._seen: set[Cell] = set()
         self._served = ServedRounds()
-        self._tells = False
+        self._tells = self._trees = False
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode."""
@@ -135,7 +137,7 @@ class AdaptiveWidth:
             held = better is None or self._apart(state.visit.width, state.width)
             if bucket == self._bucket and held and self._near(state, rates, state.visit.width):
                 return state.visit.next() or state.width
-            state.visit = None
+            self._end(bucket, state, state.visit)
         if better is not None:
             state.width, state.stayed, state.gap = better, 0, self._settings.probe_first
         state.stayed += 1
@@ -147,12 +149,16 @@ class AdaptiveWidth:
         """Learns the cost of a round, and whether a probe gained against the width in use.
 
         The first round of its kind tells no cost: a drafter and a GPU do then what they do once. A width that seemed
-        dear for that would not be tried again for long.
+        dear for that would not be tried again for long. Nor does the first round of chains or trees behind the others:
+        the host works for those meanwhile.
         """
         state, self._context = self._buckets.get(bucket), context
         if (bucket, width) not in self._seen:
             self._seen.add((bucket, width))
             micros = None
+        if width != 1 and isinstance(width, Tree) != self._trees:
+            micros = None
+        self._trees = isinstance(width, Tree)
         self._held(bucket, state, width, micros, context)
         if state is not None and state.visit is not None:
             self._visited(bucket, state, state.visit, width, micros)
@@ -262,7 +268,9 @@ class AdaptiveWidth:
         new = [
             (rate, order_of(width), width)
             for rate, width in zip(rates, self.widths, strict=True)
-            if rate and self.costs.live_rounds(bucket, width) < (FIRST_ROUNDS if rate >= bar else int(width == 1))
+            if rate
+            and not self._apart(width, state.width)
+            and self.costs.live_rounds(bucket, width) < (FIRST_ROUNDS if rate >= bar else int(width == 1))
         ]
         # The best first: it loses least, and what others would lose may be more than the budget has.
         for rate, _, width in sorted(new, reverse=True):
@@ -286,12 +294,15 @@ class AdaptiveWidth:
             return None
         other = max(near, key=rates.__getitem__)
         width = self.widths[other]
-        first = self._apart(width, state.width) and state.begun < _FREE_VISITS
-        if not first and not self._pays(bucket, width, rates[other] / rates[current], RUN):
+        apart = self._apart(width, state.width)
+        run = SHORT_RUN if apart else RUN
+        if not (apart and state.begun < _FREE_VISITS) and not self._pays(
+            bucket, width, rates[other] / rates[current], run
+        ):
             return None
-        state.visit = Visit(width, state.width, list(state.recent))
-        state.begun += 1
-        gap = self._settings.visit_first * self._settings.visit_growth ** state.visits.get(width, 0)
+        state.visit = Visit(width, state.width, list(state.recent), run)
+        state.begun += apart
+        gap = self._settings.visit_first * run * self._settings.visit_growth ** state.visits.get(width, 0)
         state.due[width] = state.due[state.width] = state.rounds + min(gap, self._settings.visit_last)
         return state.visit.next()
 
@@ -304,18 +315,24 @@ class AdaptiveWidth:
         return isinstance(one, Tree) != isinstance(other, Tree) and 1 not in (one, other)
 
     def _near(self, state: BucketChoice, rates: Sequence[float], width: Width) -> bool:
-        """Whether a width may be as good as the present one: of the other kind by how much rounds scatter, too."""
+        """Whether a width may be as good as the present one; of the other kind little is known before some visits."""
         rate, held = (rates[self.widths.index(one)] for one in (width, state.width))
-        doubt = self._settings.doubt * state.scatter if self._apart(width, state.width) else 0.0
-        return rate > (self._settings.near - doubt) * held
+        unknown = self._apart(width, state.width) and state.told < _FREE_VISITS
+        doubt = self._settings.doubt * state.scatter if unknown else 0.0
+        return rate > max(0.0, self._settings.near - doubt) * held
 
     def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: Width, micros: float | None) -> None:
         visit.landed(width, micros)
         if visit.ended:
-            state.visit = None
+            self._end(bucket, state, visit)
+
+    def _end(self, bucket: int, state: BucketChoice, visit: Visit) -> None:
+        """Learns what a visit has told, also one that other numbers of requests cut."""
+        state.visit = None
+        if (dearer := visit.dearer()) is not None:
             state.visits[visit.width] = state.visits.get(visit.width, 0) + 1
-            if (dearer := visit.dearer()) is not None:
-                self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
+            state.told += self._apart(visit.width, visit.home)
+            self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
 
     def _pays(self, bucket: int, width: Width, worth: float, rounds: int = 1) -> bool:
         """Takes from the budget what rounds should lose that are worth so much of some of the present width."""
@@ -329,7 +346,11 @@ class AdaptiveWidth:
     def _probe(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
         if state.quiet < min(state.gap, self._settings.probe_close):
             return None
-        others = [index for index, rate in enumerate(rates) if index != current and rate]
+        others = [
+            index
+            for index, width in enumerate(self.widths)
+            if index != current and rates[index] and not self._apart(width, state.width)
+        ]
         if not others:
             return None
         # Mostly the next best. Every fourth time it is another width in turn, because an estimate may also be too low.

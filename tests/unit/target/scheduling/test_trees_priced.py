@@ -1,7 +1,9 @@
 """A target that may check trees beside chains: where trees do not pay it is as fast as one without, else faster."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import pytest
 
@@ -58,7 +60,8 @@ def test_trees_that_do_not_pay_cost_nothing(requests: int, dearer: float, full: 
     """Chance alone makes loads differ by some thousandths, so few of them show a large loss only."""
     if not full and requests > 1:
         dearer, requests = 1.4, min(requests, 4)
-    both, fixed = speeds(requests, dearer, 8 if full else 1)
+    few = 8 if requests == 1 else 1  # a load of one request is chance
+    both, fixed = speeds(requests, dearer, few * (3 if requests == 1 else 8) if full else few)
     assert both > (0.995 if full else 0.985)
     assert not full or fixed < 1.03
 
@@ -79,6 +82,7 @@ class HostBound(Served):
     load's requests begin take longer. What a tree asks of the host when it lands falls into the round behind it."""
 
     behind = 0.0
+    """Of a bucket of eight."""
 
     def load(self, requests: int, tokens: int, prompt: int = 512, at_once: int | None = None) -> float:
         self.number, self.before = 0, 1
@@ -90,40 +94,77 @@ class HostBound(Served):
         times = noise.lognormvariate(0.0, 0.08) + (noise.random() < 0.03) * noise.uniform(0.3, 1.5)
         times *= 1.0 + 0.5 * max(0, 15 - self.number) / 15
         late, self.before = self.behind * isinstance(self.before, Tree), planned.width
-        return replace(planned, micros=(planned.micros + late) * times)
+        return replace(planned, micros=(planned.micros + late * part_of(planned.bucket)) * times)
 
 
-def host_bound(widths: tuple[int, ...], own: float, behind: float, seeds: int) -> float:
-    """Microseconds of later loads of eight requests at once, where trees take that much more in two places.
+def part_of(bucket: int) -> float:
+    """What a round takes by one of a bucket of eight."""
+    return 0.8 + 0.2 * bucket / 8
 
-    Warm-up measures verifies alone: half of a round that waits for its host.
-    """
-    micros: dict[tuple[int, int], float] = {}
-    for bucket in BUCKETS:
-        part = 0.8 + 0.2 * bucket / 8
-        for width, took in zip(NARROW, (640.0, 1200.0, 1250.0, 1300.0), strict=True):
-            micros[bucket, width] = took * part
-            micros[bucket, Tree(width)] = (took + own) * part
-    total = 0.0
-    for seed in range(seeds):
-        warm = {cell: took * (0.98 if cell[1] == 1 else 0.5) for cell, took in micros.items() if cell[1] in widths}
-        served = HostBound(adaptive_policy(widths, BUCKETS, warm), micros, UNSURE, seed)
-        served.behind = behind
-        total += sum([served.load(16, 96, at_once=8) for _ in range(8)][4:])
-    return total
+
+@dataclass(frozen=True)
+class Case:
+    """So many requests at once, and what trees take more than chains: in their own rounds, and in those behind them."""
+
+    requests: int
+    own: float
+    behind: float
+
+    def spent(self, policy: Callable[[Micros], WidthPolicy], seeds: Sequence[int]) -> float:
+        """Microseconds of later loads of twice as many requests, sixteen at least, with policies that know `micros`."""
+        micros: dict[tuple[int, int], float] = {}
+        for bucket in BUCKETS:
+            for width, took in zip(NARROW, (640.0, 1200.0, 1250.0, 1300.0), strict=True):
+                micros[bucket, width] = took * part_of(bucket)
+                micros[bucket, Tree(width)] = (took + self.own) * part_of(bucket)
+        total = 0.0
+        for seed in seeds:
+            served = HostBound(policy(micros), micros, UNSURE, seed)
+            served.behind = self.behind
+            count = max(16, 2 * self.requests)
+            total += sum([served.load(count, 96, at_once=self.requests) for _ in range(8)][4:])
+        return total
+
+    def chosen(self, widths: tuple[int, ...], seeds: Sequence[int]) -> float:
+        """Of a policy that knows what warm-up measures: verifies alone, half of a round that waits for its host."""
+
+        def policy(micros: Micros) -> WidthPolicy:
+            warm = {cell: micros[cell[0], int(cell[1])] * (0.98 if cell[1] == 1 else 0.5) for cell in micros}
+            dearer = {cell: took * (1.03 if isinstance(cell[1], Tree) else 1.0) for cell, took in warm.items()}
+            return adaptive_policy(widths, BUCKETS, {cell: dearer[cell] for cell in dearer if cell[1] in widths})
+
+        return self.spent(policy, seeds)
+
+    def share_of_best(self, seeds: Sequence[int]) -> float:
+        """Speed with trees beside chains, by that of chains alone or of the largest tree alone."""
+        best = min(self.chosen(NARROW, seeds), self.spent(lambda _: FixedWidth(Tree(16)), seeds))
+        return best / self.chosen(WITH_TREES, seeds)
 
 
 @pytest.mark.parametrize(
     ("own", "behind", "least"),
     [
-        pytest.param(500.0, 300.0, 0.95, id="a quarter slower than chains"),
-        pytest.param(300.0, 300.0, 0.95, id="a tenth slower"),
-        pytest.param(50.0, 50.0, 1.1, id="a fifth faster"),
+        pytest.param(500.0, 300.0, 0.97, id="a quarter slower than chains"),
+        pytest.param(300.0, 300.0, 0.97, id="a tenth slower"),
+        pytest.param(50.0, 50.0, 1.14, id="a fifth faster"),
     ],
 )
 def test_rounds_that_scatter_do_not_hold_the_worse_kind(own: float, behind: float, least: float, full: bool) -> None:
     """First rounds of a load said that chains take twice as long, trees stayed, and nothing was looked at again."""
-    seeds = 8 if full else 4
-    ratio = host_bound(NARROW, own, behind, seeds) / host_bound(WITH_TREES, own, behind, seeds)
-    print(f"both / chains {ratio:.3f}, {seeds} seeds from 0")
+    case, seeds = Case(8, own, behind), range(8 if full else 4)
+    ratio = case.chosen(NARROW, seeds) / case.chosen(WITH_TREES, seeds)
+    print(f"both / chains {ratio:.3f}, {len(seeds)} seeds from 0")
     assert ratio > least
+
+
+def test_the_better_kind_is_found_whatever_trees_take(seed: int, full: bool) -> None:
+    """First rounds of trees were thought no dearer than those of chains by more than a fifth, and what the tree in use
+    took above that was thought to be all widths'. So trees stayed where they lost a tenth: 0.94 on average."""
+    draw, shares = random.Random(seed), list[float]()
+    for place in range(24 if full else 4):
+        more, late = draw.uniform(0.0, 800.0), draw.uniform(0.0, 0.6)
+        case = Case((32, 8, 1, 128)[place % (4 if full else 2)], more * (1.0 - late), more * late)
+        shares.append(case.share_of_best([draw.randrange(1 << 20) for _ in range(2)]))
+        print(f"{case}: {shares[-1]:.3f} of the best, seed {seed}")
+    assert fmean(shares) > (0.98 if full else 0.965)
+    assert min(shares) > 0.92

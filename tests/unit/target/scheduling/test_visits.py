@@ -5,7 +5,7 @@ from math import exp
 import pytest
 
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
-from services.target.scheduling.width.visits import RUN, Visit
+from services.target.scheduling.width.visits import RUN, SHORT_RUN, Visit
 from tests.unit.target.scheduling.acceptance_profiles import P65, conditional
 from tests.unit.target.scheduling.served_loads import BUCKETS, Drafter, Served, fresh_policy
 
@@ -49,6 +49,25 @@ def test_rounds_that_were_not_measured_tell_nothing() -> None:
         visit.landed(4 if place < RUN else 8, None if place % 16 > 10 else 1000.0)
     assert visit.ended
     assert visit.dearer() is None
+
+
+def test_of_a_short_run_all_but_the_first_round_count() -> None:
+    visit = Visit(4, 8, [1000.0] * RUN, SHORT_RUN)
+    assert [visit.next() for _ in range(2 * SHORT_RUN + 1)] == [4] * SHORT_RUN + [8] * SHORT_RUN + [None]
+    for place in range(2 * SHORT_RUN):
+        visit.landed(4 if place < SHORT_RUN else 8, 9000.0 if place % SHORT_RUN == 0 else 1000.0 - 300.0 * (place < 8))
+    assert visit.ended
+    assert exp(visit.dearer() or 0.0) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(("rounds", "tells"), [(4, False), (5, True)])
+def test_a_visit_that_was_cut_tells_what_it_measured(rounds: int, tells: bool) -> None:
+    visit = Visit(4, 8, [1000.0] * RUN, SHORT_RUN)
+    for _ in range(rounds):
+        visit.landed(4, 700.0)
+    dearer = visit.dearer()
+    assert (dearer is not None) == tells
+    assert dearer is None or exp(dearer) == pytest.approx(0.7)
 
 
 def speed(policy: WidthPolicy, loads: int) -> float:
