@@ -39,6 +39,7 @@ from services.target.device.publish import arena_spec
 from services.target.device.ragged import ragged_rounds
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, mixed_of, packs_of, shorts_of
+from services.target.device.times import KeptTimes
 from services.target.device.warm_up import Cell
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
@@ -139,11 +140,14 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     runner = Runner(model, context, arena, shapes, handoff)
     numerics = _numerics(settings, model)
     _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
-    check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes, model.weight_bytes))
+    key = verdict_key(numerics, model.spec, context.spec, shapes, model.weight_bytes)
+    on_gpu = settings.device == "cuda"
+    check = ExactCheck(ExactMode(settings.exact), VerdictFile(key), "" if on_gpu else "this is a CPU")
+    times = KeptTimes(key if on_gpu else "")
     terms = _terms(shapes, context, runner.pool.weights, pid, handoff.wanted)
-    micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff))
+    micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff), times)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
-    policy, costs = _policy(settings, shapes, micros, runner)
+    policy, costs = _policy(settings, shapes, micros, runner, times)
     pool = BlockPool(budget.blocks, settings.block_size, _windows(settings, model, shapes))
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
@@ -292,17 +296,13 @@ def _windows(settings: TargetSettings, model: Target, shapes: RunnerSettings) ->
     return WindowPlaces(shapes.near, shapes.blocks, shapes.block_size, window, ahead)
 
 
-def _check(settings: TargetSettings, key: str) -> ExactCheck:
-    on_gpu = settings.device == "cuda"
-    return ExactCheck(ExactMode(settings.exact), VerdictFile(key), "" if on_gpu else "this is a CPU")
-
-
 def _policy(
-    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[Cell, float], runner: Runner
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[Cell, float], runner: Runner, times: KeptTimes
 ) -> tuple[WidthPolicy, Costs]:
     if settings.adaptive and len(shapes.every_width) > 1:
         # On a CPU, times vary by more than contexts of its models add.
-        per_token = runner.context_micros() if settings.device == "cuda" else {}
+        measure = runner.context_micros
+        per_token = times.measured("contexts", shapes.every_width, measure) if settings.device == "cuda" else {}
         _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
         policy = adaptive_policy(shapes.every_width, shapes.buckets, micros, per_token)
         return policy, policy.costs.table

@@ -7,6 +7,7 @@ vocabulary, D hidden size.
 import hashlib
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -135,16 +136,23 @@ def new_nonce() -> int:
 
 
 def embedding_sha256(embed_VD: Tensor, lm_head_VD: Tensor | None) -> str:
-    """sha256 in hex over the bytes of the embedding, then of the head unless it is tied (None)."""
-    digest = hashlib.sha256()
-    for weight_VD in (embed_VD, lm_head_VD):
-        if weight_VD is not None:
-            for chunk in _chunks(weight_VD):
-                digest.update(chunk)
+    """sha256 in hex over the bytes of the embedding, then of the head unless it is tied (None).
+
+    While a thread hashes a chunk the next one is copied from the GPU. Both take about as long.
+    """
+    digest, last = hashlib.sha256(), Future[None]()
+    last.set_result(None)
+    with ThreadPoolExecutor(1, "hash") as thread:
+        for weight_VD in (embed_VD, lm_head_VD):
+            if weight_VD is not None:
+                for chunk in _chunks(weight_VD):
+                    last.result()
+                    last = thread.submit(digest.update, chunk)
+        last.result()
     return digest.hexdigest()
 
 
-def _chunks(weight_VD: Tensor) -> Iterator[bytes]:
+def _chunks(weight_VD: Tensor) -> Iterator[memoryview]:
     flat = weight_VD.detach().contiguous().view(torch.uint8).reshape(-1)
     for start in range(0, flat.numel(), _HASH_CHUNK_BYTES):
-        yield flat[start : start + _HASH_CHUNK_BYTES].cpu().numpy().tobytes()
+        yield flat[start : start + _HASH_CHUNK_BYTES].cpu().numpy().data

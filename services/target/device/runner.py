@@ -34,6 +34,7 @@ from services.target.device.scoring import Scorer
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState, Rows
 from services.target.device.steps import Steps, kind_of, mode_of, shape_of
+from services.target.device.times import KeptTimes
 from services.target.device.warm_up import Cell, warm_up
 from services.target.drafting.handoff.protocol import Handoff
 
@@ -95,15 +96,17 @@ class Runner:
         check: ExactCheck | None = None,
         threads: int = 1,
         beside: AbstractContextManager[None] = nullcontext(),
-    ) -> dict[Cell, int]:
+        times: KeptTimes | None = None,
+    ) -> dict[Cell, float]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds.
 
         With more than one of `threads` kernels are compiled before they are captured. `beside` lasts until all are.
+        Rounds that `times` has are not measured again.
 
         Raises:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
-        costs = warm_up(self.pool, self.steps, check, threads, beside)
+        costs = warm_up(self.pool, self.steps, check, threads, beside, times)
         self.experts.begin()
         self.pool.states.forget_places()
         self.publish()

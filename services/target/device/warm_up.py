@@ -12,8 +12,10 @@ from services.target.device.exact.subject import CapturedSteps
 from services.target.device.packing import Pack
 from services.target.device.random_rows import random_rows
 from services.target.device.steps import Steps, kind_of, shape_of, synchronise
+from services.target.device.times import KeptTimes
 
 REPEATS = 3
+_ROUNDS = "rounds"
 Cell = tuple[int, Width]
 
 
@@ -23,13 +25,14 @@ def warm_up(
     check: ExactCheck | None = None,
     threads: int = 1,
     beside: AbstractContextManager[None] = nullcontext(),
-) -> dict[Cell, int]:
+    times: KeptTimes | None = None,
+) -> dict[Cell, float]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows, trees among them.
 
     Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
     sequences of random tokens. Attention over a long context is missing; live rounds correct the table. With more than
     one of `threads` kernels are compiled before, unless an earlier start has compiled the same. What is done `beside`
-    captures is over before rows are compared and times taken.
+    captures is over before rows are compared and times taken. Rounds run once where `times` has theirs.
 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
@@ -43,25 +46,28 @@ def warm_up(
         check.judge(CapturedSteps(pool, steps))
     shapes = tuple(product(pool.settings.buckets, pool.settings.every_width))
     progress = Progress(MEASURED, len(shapes))
-    costs: dict[Cell, int] = {}
+    known = times.recall(_ROUNDS, shapes) if times is not None else None
+    costs: dict[Cell, float] = {}
     with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
         for bucket, width in shapes:
             steps.round.set_rows(slots[:bucket])
             if isinstance(width, Ragged):
                 seated = slots[:bucket]
                 steps.seat(width, seated if seated and width.fits(len(seated)) else ())
-            costs[bucket, width] = _measure(pool, steps, bucket, width)
+            costs[bucket, width] = _measure(pool, steps, bucket, width, 1 if known else REPEATS)
             progress.add()
     for pack in pool.settings.every_pack:
         steps.run_prefill(Pack(pack, []))
     synchronise(pool.device)
-    return costs
+    if times is not None and known is None:
+        times.keep(_ROUNDS, costs)
+    return known or costs
 
 
-def _measure(pool: Pool, steps: Steps, bucket: int, width: Width) -> int:
+def _measure(pool: Pool, steps: Steps, bucket: int, width: Width, repeats: int) -> int:
     best, shape = float("inf"), shape_of(bucket, width)
     kind = kind_of(pool.settings, shape, width, int(width))
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         synchronise(pool.device)
         start = time.perf_counter()
         steps.run_verify(*shape, "greedy", kind)

@@ -36,7 +36,7 @@ class VerdictFile:
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
         """`folder` is Triton's, by default the one that it uses."""
-        self.path = (folder or compiled_kernels()) / _FOLDER / f"{key}.json"
+        self.path = kept_file(key, folder)
 
     def read(self) -> Verdict | None:
         """Return what was found before; None where there is nothing, or nothing that can be read."""
@@ -55,11 +55,21 @@ class VerdictFile:
             return None
 
     def write(self, verdict: Verdict) -> None:
-        """Keep a verdict, whole or not at all; where that cannot be, the next start compares again."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self.path.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(asdict(verdict)))
-            fresh.replace(self.path)
-        except OSError as error:
-            _LOG.warning("the verdict cannot be kept in %s: %s", self.path, error)
+        """Keep a verdict; where that cannot be, the next start compares again."""
+        write_whole(self.path, json.dumps(asdict(verdict)))
+
+
+def kept_file(name: str, folder: Path | None = None) -> Path:
+    """Return a file for later starts in a folder of compiled kernels, by default the one that Triton uses."""
+    return (folder or compiled_kernels()) / _FOLDER / f"{name}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all; what cannot be written is told in the log."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text)
+        fresh.replace(path)
+    except OSError as error:
+        _LOG.warning("%s cannot be kept: %s", path, error)
