@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from tests.image.image import install
+
 
 @pytest.fixture(scope="session", autouse=True)
 def tools() -> None:
@@ -13,3 +15,4 @@ def tools() -> None:
         pytest.exit(
             f"test-image needs Linux, root and the commands mmdebstrap and bwrap; missing: {missing or 'root'}", 1
         )
+    install(("worker", "gateway"))

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,10 +90,14 @@ def _as_user(user: int, group: int) -> list[str]:
     ]
 
 
-def build(name: str, folder: Path) -> Image:
-    """The image of a Dockerfile, its application copied into the folder."""
-    file = Dockerfile(name)
-    root = CACHE / f"{name}-{_key(file)}"
+def install(names: Sequence[str]) -> None:
+    """Makes the roots of Dockerfiles that are not there, each on a processor of its own."""
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: _root(Dockerfile(name)), names))
+
+
+def _root(file: Dockerfile) -> Path:
+    name, root = file.name, CACHE / f"{file.name}-{_key(file)}"
     if not root.is_dir():
         part = root.with_suffix(".part")
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -101,6 +107,13 @@ def build(name: str, folder: Path) -> Image:
         for place in MOUNTED:
             (part / place).mkdir()
         part.rename(root)
+    return root
+
+
+def build(name: str, folder: Path) -> Image:
+    """The image of a Dockerfile, its application copied into the folder."""
+    file = Dockerfile(name)
+    root = _root(file)
     folder.chmod(0o755)
     for source, place in file.application:
         target = folder / place
