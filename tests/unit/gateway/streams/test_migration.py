@@ -122,7 +122,7 @@ async def test_a_tokens_position_that_does_not_follow_counts_as_a_lost_target() 
     pool = FakePool(lambda done: [(1, tokens(0, 2)), (1, tokens(3, 5))], finishing(1))
     got, _ = await read(journey(pool))
     assert tuple(got) == TEXT
-    assert pool.cancels == [(2, "cancel")]
+    assert pool.cancels == [(2, "cancel"), (2, "delivered")], "and a target that was left is told what was delivered"
 
 
 async def test_news_of_an_earlier_owner_of_the_slot_is_stale() -> None:
