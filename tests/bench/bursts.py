@@ -33,6 +33,8 @@ LAUNCH_S = 0.003
 """A host launches a round of prompts for so long; the next one is planned behind it."""
 BEFORE = 24
 """Requests of one token that have ended before; some packs."""
+BESIDE = 1400
+"""Tokens of one that goes on."""
 ACCEPTED = (0.86, 0.78, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Share of rounds that accept each draft."""
 _DRAFTED_MS = ((0, 2.9), (8, 3.85), (32, 6.3), (64, 11.2), (96, 15.5), (128, 19.1))
@@ -57,7 +59,10 @@ def _drafted_ms(bucket: int) -> float:
 
 @dataclass
 class Simulation:
-    """`requests` at once, of `out` tokens; in a loop of a quarter of these to all. Seconds of tokens by request."""
+    """`requests` at once, of `out` tokens; in a loop of a quarter of these to all. Seconds of tokens by request.
+
+    With `beside` one more request has decoded for a while when they come, which is not counted.
+    """
 
     requests: int
     out: int
@@ -66,6 +71,7 @@ class Simulation:
     sent_s: float = SENT_S
     launch_s: float = LAUNCH_S
     seed: int = 20260101
+    beside: bool = False
     arrivals: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)
 
@@ -80,7 +86,10 @@ class Simulation:
 
     def run(self) -> None:
         """Plans a round ahead, as the engine does on a GPU."""
-        coming = deque([(-1.0, 1)] * BEFORE + [(self.sent_s * number, 0) for number in range(self.requests)])
+        before = [(-1.0, 1)] * BEFORE
+        if self.beside:
+            before[-1] = -0.3, BESIDE
+        coming = deque(before + [(self.sent_s * number, 0) for number in range(self.requests)])
         in_flight: deque[tuple[Plan, float, dict[int, int]]] = deque()
         now = busy_until = -1.0
         while not self.loop or now < LEAD_S + LOOP_S:
@@ -143,15 +152,15 @@ def _p99(values: list[float]) -> float:
 
 
 def main() -> None:
-    """Prints a table for the pause that serves, and for one that is shorter than a pack."""
+    """Prints a table for the pause that serves, with one request more that decodes, and for one shorter than a pack."""
     figures = "tok/s | first token p99, ms | between tokens p99, ms | the same beside prompts"
     print(f"| load | pause, s | {figures} |\n|---|---|---|---|---|---|")
     for requests, out, loop in ((32, 512, False), (128, 512, False), (128, 128, False), (32, 512, True),
                                 (128, 512, True)):  # fmt: skip
-        for pause_s in (PAUSE_S, SHORT_S):
-            load = Simulation(requests, out, loop, pause_s)
+        for pause_s, beside in ((PAUSE_S, False), (PAUSE_S, True), (SHORT_S, False)):
+            load = Simulation(requests, out, loop, pause_s, beside=beside)
             load.run()
-            name = f"{requests} {'in a loop' if loop else 'at once'}, {out} out"
+            name = f"{requests} {'in a loop' if loop else 'at once'}, {out} out{', one beside' * beside}"
             print(f"| {name} | {pause_s} | " + " | ".join(f"{figure:,.0f}" for figure in load.figures()) + " |")
 
 

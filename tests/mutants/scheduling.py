@@ -43,23 +43,23 @@ SCHEDULING = (
     Mutant(
         "a-pause-forgets-the-round-in-flight",
         "services.target.scheduling.bursts",
-        "else waited + self._seconds(plan.prefill_tokens)",
-        "else waited",
-        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+        "(began, waited + self._seconds(plan.prefill_tokens))",
+        "(began, waited)",
+        "tests/unit/bench/test_bursts.py::test_a_row_that_decoded_before_a_burst_waits_for_one_pause",
     ),
     Mutant(
         "a-pause-forgets-prompts-that-wait-for-a-slot",
         "services.target.scheduling.scheduler",
         "self._roster.prefill_left + waiting",
         "self._roster.prefill_left",
-        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+        "tests/unit/bench/test_bursts.py::test_a_row_that_decoded_before_a_burst_waits_for_one_pause",
     ),
     Mutant(
         "a-pause-expects-no-more-prompts",
         "services.target.scheduling.bursts",
         "left - self._pack_tokens + arrived",
         "left - self._pack_tokens",
-        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+        "tests/unit/bench/test_bursts.py::test_a_row_that_decoded_before_a_burst_waits_for_one_pause",
     ),
     Mutant(
         "the-last-pack-tells-how-long-packs-take",

@@ -11,6 +11,11 @@ from collections.abc import Iterable
 from services.target.core.plan import Plan
 from services.target.scheduling.settings import SchedulerSettings
 
+_OWN = 4
+"""Rows of a burst that met nobody wait for so many pauses: each has one long gap, where it had several short ones."""
+_GATHERS_S = 0.1
+"""Within it what follows the first prompt that met nobody is of its burst."""
+
 
 class BurstPause:
     """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
@@ -18,7 +23,7 @@ class BurstPause:
     A round leaves them out if the one behind it can still bring them a token in time. As many prompt tokens may come
     meanwhile as came since the last round was planned. Each should take as long as in the median of the last three
     rounds without rows: a host that falls behind sees one round too long and the next too short. A pack that takes
-    longer than a pause has rows always. `served` is when rows last got their tokens.
+    longer than a pause has rows always. Where nobody decoded when the burst began, its own rows wait for `_OWN` pauses.
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -26,8 +31,9 @@ class BurstPause:
         self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
         self._latest: deque[float] = deque(maxlen=3)
         self._token_s = 0.0
-        self.served = float("-inf")
+        self._served_at = float("-inf")
         self._nobody_waits = 0
+        self._alone_at = float("-inf")
 
     def is_burst(self, rows: int, prefilling: int) -> bool:
         """Whether so many prompts are one, where so many rows decode."""
@@ -38,14 +44,20 @@ class BurstPause:
 
         Of them `arrived` came since the last round was planned.
         """
-        waited = now - self.served
+        began, waited = self._served_at, now - self._served_at
         for plan in in_flight:
-            waited = 0.0 if self._serves(plan) else waited + self._seconds(plan.prefill_tokens)
-        return waited + self._seconds(left) + self._seconds(left - self._pack_tokens + arrived) < self._settings.pause_s
+            serves = self._serves(plan)
+            began, waited = (now, 0.0) if serves else (began, waited + self._seconds(plan.prefill_tokens))
+        longest = self._settings.pause_s * (_OWN if began < self._alone_at + _GATHERS_S else 1)
+        return waited + self._seconds(left) + self._seconds(left - self._pack_tokens + arrived) < longest
 
-    def alone(self, number: int) -> None:
+    def alone(self, number: int, now: float) -> None:
         """Remember that nobody decoded when a round was planned: its first tokens are the latest that anybody got."""
-        self._nobody_waits = number
+        self._nobody_waits, self._alone_at = number, now
+
+    def served(self, now: float) -> None:
+        """Remember when rows got their tokens."""
+        self._served_at = now
 
     def landed(self, plan: Plan, now: float, seconds: float) -> None:
         """Remember when a round of no rows ended, and how long it took.
@@ -53,7 +65,7 @@ class BurstPause:
         Less than half a pack tells little of a whole one.
         """
         if self._serves(plan):
-            self.served = now
+            self._served_at = now
         if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:
             self._latest.append(seconds / plan.prefill_tokens)
             self._token_s = statistics.median(self._latest)

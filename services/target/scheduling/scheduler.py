@@ -119,7 +119,7 @@ class Scheduler:
         moves = self._see(rows, chunks, int(kind))
         ragged, takes = self._pieces(rows, kind)
         if not live:
-            self._pause.alone(self._number)
+            self._pause.alone(self._number, now)
         plan = Plan(
             number=self._number,
             width=int(kind),
@@ -155,7 +155,7 @@ class Scheduler:
         width = plan.width if any(map(_DRAFTED, outcomes)) else 1
         progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
         if plan.rows:
-            self._pause.served = now
+            self._pause.served(now)
         else:
             self._pause.landed(plan, now, elapsed)
         if not plan.rows or width != plan.width:

@@ -47,7 +47,7 @@ def sure_rows(folder: Path) -> list[int]:
     sure = torch.ones(ROWS, dtype=torch.bool)
 
     def noted(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, *others: Any) -> Routes:
-        rating: Rating = others[-1]
+        rating = next(one for one in others if isinstance(one, Rating))
         asked = gates_TF[:, :count].double().cpu()
         if rating.bias_E is not None:
             asked = (cap_reference.bounded(asked, rating.cap) if rating.cap else asked).sigmoid() + rating.bias_E.cpu()

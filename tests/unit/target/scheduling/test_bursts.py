@@ -41,10 +41,13 @@ def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
 
 
 class Timed:
-    """Rounds of a scheduler whose packs have 16 tokens and whose pauses take 0.04 s; each takes as long as is said."""
+    """Rounds of a scheduler whose packs have 16 tokens; each takes as long as is said.
+
+    Bursts that met nobody pause for 0.04 s, a fourth of it otherwise.
+    """
 
     def __init__(self) -> None:
-        self.rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, pause_s=0.04)
+        self.rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, pause_s=0.01)
         self.now = 100.0
 
     def add(self, prompts: int, length: int) -> None:
@@ -98,3 +101,15 @@ def test_a_pack_whose_end_was_seen_late_makes_no_other_one_short() -> None:
     assert timed.round(0.001).rows
     timed.add(2, 16)
     assert timed.round(0.001).rows
+
+
+@pytest.mark.parametrize(("decoded_s", "pauses"), [(0.05, True), (0.2, False)])
+def test_rows_that_decoded_before_a_burst_wait_for_a_fourth_of_what_its_own_do(decoded_s: float, pauses: bool) -> None:
+    """What begins within 0.1 s is of one burst: clients send its requests one by one. Packs take 10 ms."""
+    timed = Timed()
+    timed.add(1, 32)
+    assert [timed.round(0.01).prompts_alone for _ in range(2)] == [True, True]
+    for _ in range(10):
+        assert timed.round(decoded_s / 10).rows
+    timed.add(2, 16)
+    assert timed.round(0.01).prompts_alone == pauses
