@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention import plan_span
+from services.common.kernels.span_attention import Mask, plan_span
 from services.common.kernels.span_attention.alone.kernel import attend_mixed, serves
 from services.common.kernels.span_attention.kernel import attend_span
 from services.common.kernels.span_attention.projected import attend_projected
@@ -27,17 +27,17 @@ class Row:
     """A product's row, and paged K/V; positions that the row does not see are NaN."""
 
     def __init__(
-        self, length: int, group: int, kv_heads: int, block: int = 16, columns: int = 0, seed: int = 0
+        self, length: int, group: int, kv_heads: int, block: int = 16, columns: int = 0, seed: int = 0, window: int = 0
     ) -> None:
         columns = columns or length // block + 2
         heads = (group + 2) * kv_heads
         table = torch.randperm(columns, generator=torch.Generator().manual_seed(seed)).to(torch.int32)[None] + 1
         self.kv = randn(2, columns + 1, block, kv_heads, SIZE, seed=seed, dtype=torch.bfloat16)
         seen = torch.zeros(columns + 1, block, dtype=torch.bool)
-        places = torch.arange(min(length, columns * block))
+        places = torch.arange(max(0, length + 1 - window) if window else 0, min(length, columns * block))
         seen[table[0].long()[places // block], places % block] = True
         self.kv[:, ~seen.to(DEVICE)] = float("nan")
-        self.span = plan_span(table.to(DEVICE), torch.tensor([length], device=DEVICE), 1, block)
+        self.span = plan_span(table.to(DEVICE), torch.tensor([length], device=DEVICE), 1, block, mask=Mask(window))
         self.mixed = Normed(
             3 * randn(1, heads * SIZE, seed=seed + 1, dtype=torch.bfloat16),
             torch.tensor([int(1.3 * WIDTH * 2**24)], device=DEVICE),
@@ -77,6 +77,25 @@ def test_short_contexts(group: int) -> None:
 def test_longer_contexts(length: int, group: int, kv_heads: int) -> None:
     row = Row(length, group, kv_heads)
     row.check(row.norm, row.bias)
+
+
+@pytest.mark.parametrize("window", [1, 24, 64, 512, 961])
+@pytest.mark.parametrize("group", [6, 8])
+def test_windows(window: int, group: int) -> None:
+    """What lies before them is NaN; they begin at every place of a tile, and far behind short contexts."""
+    for length in (*range(0, 40, 7), *range(500, 580, 3), 1023, 1024, 1500, 5000, 20_011):
+        row = Row(length, group, 8, seed=length, window=window)
+        row.check(row.norm if length % 3 else None, None, float(length % 5 == 0))
+
+
+def test_what_lies_before_a_window_may_have_no_block() -> None:
+    """Its places went to others: the table names the block of padding there, and that is NaN."""
+    row = Row(1500, 8, 8, window=512)
+    table_BN = row.span.block_table_BN.clone()
+    table_BN[:, : (1500 + 1 - 512) // 16] = 0
+    row.kv[:, 0] = float("nan")
+    row.span = replace(row.span, block_table_BN=table_BN)
+    row.check(row.norm, None)
 
 
 @pytest.mark.parametrize("block", [8, 16, 32, 64, 128])

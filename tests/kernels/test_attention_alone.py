@@ -17,6 +17,7 @@ from services.common.kernels.span_attention.alone import kernel
 from services.common.kernels.span_attention.alone.source import CTAS, MOST_SHARED, takes_row
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.projected import attend_projected
+from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, split_tokens
 
 KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
 LINES = (GROUP + 2) * KV_HEADS * SIZE
@@ -36,6 +37,14 @@ def test_it_takes_narrow_heads_of_short_contexts_whose_clusters_run_at_once() ->
     assert not takes_row(4, 8, 256, short=True) and not takes_row(4, 8, 64, short=True)
     assert not takes_row(9, 8, 128, short=True)
     assert not takes_row(4, PROCESSORS // CTAS + 1, 128, short=True)
+
+
+def test_it_takes_windows_of_no_more_splits_than_teams_in_any_context() -> None:
+    for window in (1, 512, 961):
+        assert takes_row(8, 8, 128, short=False, window=window)
+        assert split_tokens(window) == TILE_TOKENS
+        assert all((start % TILE_TOKENS + window - 1) // TILE_TOKENS < MOST_SPLITS for start in range(TILE_TOKENS))
+    assert not takes_row(8, 8, 128, short=True, window=962)
 
 
 class Round:
@@ -66,7 +75,8 @@ def test_it_takes_one_open_row_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> N
     assert own.serves()
     assert not own.serves(replace(own.span, short=False))
     assert not own.serves(own.plan(2, 1)) and not own.serves(own.plan(1, 2))
-    assert not own.serves(own.plan(1, 1, Mask(window=8)))
+    assert own.serves(own.plan(1, 1, Mask(window=8)))
+    assert not own.serves(own.plan(1, 1, Mask(ancestors_BW=torch.ones(1, 1, dtype=torch.int64))))
     assert not own.serves(replace(own.span, lengths_B=own.span.lengths_B.int()))
     assert not own.serves(kv_2NSHD=own.kv_2NSHD.float())
     assert not own.serves(kv_2NSHD=own.kv_2NSHD[:, :, :4])

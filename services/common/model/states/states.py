@@ -135,8 +135,8 @@ def kv_shape(spec: StackSpec, blocks: int, block_size: int, attention: Attention
 
 
 def first_places(blocks: int, near: int, device: torch.device) -> Tensor:
-    """Return the places of blocks before there is a request."""
-    numbers_N = torch.arange(blocks, device=device)
+    """Return the places of blocks before there is a request, in the words of a block table."""
+    numbers_N = torch.arange(blocks, dtype=torch.int32, device=device)
     return torch.where(numbers_N <= near, numbers_N, 0)
 
 
@@ -253,7 +253,7 @@ class SequenceStates:
         assert self.places_N is not None, "layers with a window have no places of their own"
         blocks, places = zip(*moves, strict=True)
         self.places_N.index_copy_(
-            0, upload(blocks, torch.int64, self.places_N.device), upload(places, torch.int64, self.places_N.device)
+            0, upload(blocks, torch.int64, self.places_N.device), upload(places, torch.int32, self.places_N.device)
         )
 
     def reset(self, slot: int) -> None:

@@ -22,9 +22,13 @@
 // A split's part: its running softmax, operation by operation that of `softmax.py`, and what becomes of it. A lane has a row,
 // and of the warp's columns eight neighbours.
 
-// Leaves the scores of a warp's positions for all warps of the team; those behind the last are hidden.
+__device__ __forceinline__ bool hidden(int position, const SplitSpan& span) {
+  return position > span.last || (WINDOW > 0 && position < span.first);
+}
+
+// Leaves the scores of a warp's positions for all warps of the team; those that the row does not see are hidden.
 __device__ __forceinline__ void score(const RowQueries& queries, const Keys& keys, float (&scores)[GROUP][SCORES], int first,
-                                      int last, int warp, int lane) {
+                                      const SplitSpan& span, int warp, int lane) {
   float sums[2][4] = {};
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
@@ -37,8 +41,8 @@ __device__ __forceinline__ void score(const RowQueries& queries, const Keys& key
 #pragma unroll
   for (int each = 0; each < 2; ++each) {
     const int place = warp * OWN_TOKENS + each * 8 + lane % 4 * 2, position = first + place;
-    *reinterpret_cast<float2*>(&scores[lane / 4][place]) =
-        make_float2(position > last ? -INFINITY_F : sums[each][0], position + 1 > last ? -INFINITY_F : sums[each][1]);
+    *reinterpret_cast<float2*>(&scores[lane / 4][place]) = make_float2(
+        hidden(position, span) ? -INFINITY_F : sums[each][0], hidden(position + 1, span) ? -INFINITY_F : sums[each][1]);
   }
 }
 
@@ -142,8 +146,13 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   const int block = span.last == length ? __ldcg(table + length / BLOCK) : 0;
   const bool own = span.last == length && slot == block * BLOCK + length % BLOCK;
   const bool single = span.end - span.begin == 1, sees = own && (block != 0 || !single);
-  const Paged paged{
-      kv + head * SIZE, kv + ((size_t)places * kv_heads + head) * SIZE, table, kv_heads, span.last + 1 - own, single};
+  const Paged paged{kv + head * SIZE,
+                    kv + ((size_t)places * kv_heads + head) * SIZE,
+                    table,
+                    kv_heads,
+                    span.first,
+                    span.last + 1 - own,
+                    single};
   const bool works = span.begin < span.end;
   Keys keys;
   Values values;
@@ -191,7 +200,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
       float (&scores)[GROUP][SCORES] = shares.scores[team][at % 2];
       int blocks;
       if (has_own) keys.put(shares.rows[KEY], length % TOKENS, warp, lane);
-      score(queries, keys, scores, at * TOKENS, span.last, warp, lane);
+      score(queries, keys, scores, at * TOKENS, span, warp, lane);
       if (more) {
         blocks = paged.block_of(at + 1, lane);
         keys.load(paged, at + 1, blocks, warp, lane);

@@ -1,5 +1,6 @@
 """The launch of the kernel for a row that is alone, and what it is made for."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from services.common.kernels.linear.kernel import engine_of
 from services.common.kernels.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.alone.source import CTAS, Shape, program_of, takes_row
-from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.span import Mask, Span
 from services.common.kernels.span_attention.types import Heads, readable
 
 _LEAST_BLOCK = 8
@@ -20,7 +21,7 @@ _LEAST_BLOCK = 8
 def attend_mixed(heads: Heads, span: Span) -> Tensor:
     """Do it behind the product of a row; return the mixed row [1, Hq * D]."""
     kv_heads, out_TF = heads.kv_2NSHD.shape[3], heads.room()
-    program_of(_shape(heads.mixed_TF.shape[1], heads.kv_2NSHD)).launch(
+    program_of(_shape(heads.mixed_TF.shape[1], heads.kv_2NSHD, span.mask)).launch(
         (kv_heads * CTAS, 1), *heads.tensors, span.block_table_BN, span.lengths_B, span.reach_B, out_TF, heads.places,
         span.block_table_BN.shape[1], kv_heads, *heads.numbers, heads.scale,
     )  # fmt: skip
@@ -36,9 +37,10 @@ def serves(
     So many of the product's first `lines` are those of heads.
     """
     block, kv_heads, size = kv_2NSHD.shape[2:]
-    if span.positions_BW.numel() != 1 or not span.mask.is_open or block % _LEAST_BLOCK:
+    open_but_for_windows = replace(span.mask, window=0).is_open
+    if span.positions_BW.numel() != 1 or not open_but_for_windows or block % _LEAST_BLOCK:
         return False
-    if not takes_row(lines // size // kv_heads - 2, kv_heads, size, span.short):
+    if not takes_row(lines // size // kv_heads - 2, kv_heads, size, span.short, span.mask.window):
         return False
     if not readable(
         (torch.bfloat16, (kv_2NSHD, norm_HD, bias_F)), (torch.float32, rotation), (torch.int32, (span.block_table_BN,)),
@@ -47,12 +49,12 @@ def serves(
         return False
     if not engine_of(normed.rows_TD, qkv_FD).earlier_is_complete:
         return False
-    return _usable(normed.rows_TD.device, _shape(lines, kv_2NSHD))
+    return _usable(normed.rows_TD.device, _shape(lines, kv_2NSHD, span.mask))
 
 
-def _shape(lines: int, kv_2NSHD: Tensor) -> Shape:
+def _shape(lines: int, kv_2NSHD: Tensor, mask: Mask) -> Shape:
     block, kv_heads, size = kv_2NSHD.shape[2:]
-    return Shape(size, lines // size // kv_heads - 2, block)
+    return Shape(size, lines // size // kv_heads - 2, block, mask.window)
 
 
 @kept

@@ -2,7 +2,7 @@
 // warps one of them, and merges some columns of all.
 //
 // `build.cuh` defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
-// tile), SPLITS (that a row sees at most) and CTAS (of a cluster).
+// tile), SPLITS (that a row sees at most), WINDOW (positions that a row sees at most, 0: all) and CTAS (of a cluster).
 
 #pragma once
 
@@ -29,4 +29,5 @@ struct TeamShares {
 static_assert(SIZE == 128 && TOKENS == 64, "a warp has 16 positions of a tile and 32 columns");
 static_assert(GROUP <= 8, "a matrix instruction has so many rows in a thread's first registers");
 static_assert(BLOCK % 8 == 0 && COLUMNS % 8 == 0 && SPLITS % CTAS == 0, "a lane has eight columns of eight positions");
+static_assert(WINDOW <= (SPLITS - 1) * TOKENS + 1, "however a window lies, no more splits than teams have it");
 static_assert(sizeof(TeamShares) <= MOST_SHARED, "a multiprocessor has so much beside a product");

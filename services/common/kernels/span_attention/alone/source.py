@@ -12,14 +12,19 @@ from services.common.kernels.span_attention.hopper.source import TOKENS
 CTAS = 8
 """Those of a cluster, which have a K/V head together."""
 _SIZE, _MOST_GROUP = 128, 8
+_MOST_WINDOW = (SPLITS - 1) * TOKENS + 1
+"""However it lies, it has no more splits than there are teams."""
 
 
-def takes_row(group: int, kv_heads: int, size: int, short: bool) -> bool:
+def takes_row(group: int, kv_heads: int, size: int, short: bool, window: int = 0) -> bool:
     """Whether it takes the only row of the only sequence, of so many query heads a K/V head.
 
-    Tiles of long contexts come sooner to twice as many programs, which merge what they leave by a launch of its own.
+    Tiles of long contexts come sooner to twice as many programs, which merge what they leave by a launch of its own. A
+    window is short in any context.
     """
-    return short and size == _SIZE and group <= _MOST_GROUP and kv_heads * CTAS <= PROCESSORS
+    if window > _MOST_WINDOW or not (short or window):
+        return False
+    return size == _SIZE and group <= _MOST_GROUP and kv_heads * CTAS <= PROCESSORS
 
 
 _TEAM_THREADS = 128
@@ -28,19 +33,21 @@ MOST_SHARED = 26 * 1024
 
 
 class Shape(NamedTuple):
-    """Numbers of a head, query heads of a K/V head, and positions of a block."""
+    """Numbers of a head, query heads of a K/V head, positions of a block, and those of a window, 0: all."""
 
     size: int
     group: int
     block: int
+    window: int = 0
 
 
 def source_of(shape: Shape, ctas: int = CTAS) -> Source:
     """Return what a compiler is given."""
-    size, group, block = shape
+    size, group, block, window = shape
     sizes = defined(
-        size=size, group=group, block=block, tokens=TOKENS, splits=SPLITS, ctas=ctas, most_shared=MOST_SHARED
-    )
+        size=size, group=group, block=block, window=window, tokens=TOKENS, splits=SPLITS, ctas=ctas,
+        most_shared=MOST_SHARED,
+    )  # fmt: skip
     return Source("span_attention/alone/attend.cu", sizes)
 
 

@@ -13,22 +13,25 @@
 #include "span_attention/hopper/turn.cuh"
 
 struct SplitSpan {
-  int last, size, begin, end;  // the last position that is seen, tiles of a split, and the team's
+  int first, last, size, begin, end;  // the positions that are seen, tiles of a split, and the team's
 
+  // With a window splits are counted from the one in which it begins, and its positions say how long they are.
   __device__ __forceinline__ SplitSpan(int length, int total, int split) {
     last = min(length, total - 1);
-    size = tiles_of_split(last);
-    begin = split * size, end = min(begin + size, last / TOKENS + 1);
+    first = WINDOW > 0 ? min(max(length + 1 - WINDOW, 0), max(last, 0)) : 0;
+    size = tiles_of_split(WINDOW > 0 ? min(last, WINDOW - 1) : last);
+    begin = (first / TOKENS / size + split) * size, end = min(begin + size, last / TOKENS + 1);
+    begin = max(begin, first / TOKENS);
   }
-  __device__ __forceinline__ int splits() const { return last / TOKENS / size + 1; }
+  __device__ __forceinline__ int splits() const { return last / TOKENS / size - first / TOKENS / size + 1; }
 };
 
 // Where keys and values of a head lie.
 struct Paged {
   const unsigned short *keys, *values;
   const int* table;
-  int kv_heads, end;  // positions from `end` on are not there
-  bool single;        // the split has one tile: then what has no block counts as zero
+  int kv_heads, begin, end;  // positions before `begin` and from `end` on are not there
+  bool single;               // the split has one tile: then what has no block counts as zero
 
   // Of an eighth of a tile for each lane.
   __device__ __forceinline__ int block_of(int tile, int lane) const {
@@ -38,7 +41,9 @@ struct Paged {
   __device__ __forceinline__ size_t place(int block, int position) const {
     return (size_t)(block * BLOCK + position % BLOCK) * (kv_heads * SIZE);
   }
-  __device__ __forceinline__ bool has(int block, int position) const { return position < end && (block != 0 || !single); }
+  __device__ __forceinline__ bool has(int block, int position) const {
+    return (WINDOW == 0 || position >= begin) && position < end && (block != 0 || !single);
+  }
 };
 
 // A warp's 16 keys of a tile: a lane loads eights of two of them. Matrix instructions take of every 16 numbers two pairs a lane.
