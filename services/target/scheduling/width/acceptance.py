@@ -13,6 +13,8 @@ from itertools import accumulate
 from services.target.core.width import Ragged, Width, evenly
 
 _NO_END = 1 << 40
+_MANY = 5
+"""Times the rows that are refreshed at once: of so many some end in most rounds."""
 _LARGEST_UNIT = 1e12
 """Of counts: far below what a float holds, far above what is left of old rounds."""
 
@@ -172,8 +174,11 @@ class Acceptance:
         self._learn(row, drafted, accepted, ended, path, trunk)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
-        if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // self.refreshed_at_once) == 0:
+        ends, many = row.left <= self._longest, len(self._rows) // self.refreshed_at_once
+        if (row.rounds + uid) % (1 + many) == 0 or (ends and many < _MANY):
             self._refresh(row)
+        elif ends:
+            self._bound(row)
 
     def tokens(self, share: float) -> list[float]:
         """Tokens that a round should commit, by width, which has such a share of the requests."""
@@ -198,6 +203,14 @@ class Acceptance:
         for index, value in enumerate(self._values(row)):
             self._sums[index] += value - row.expected[index]
             row.expected[index] = value
+
+    def _bound(self, row: Row) -> None:
+        """Takes back what a row promises beyond its end, without looking at its chances again."""
+        most = row.worth * max(1, row.left)
+        for index, value in enumerate(row.expected):
+            if value > most:
+                self._sums[index] += most - value
+                row.expected[index] = most
 
     def _values(self, row: Row) -> Iterable[float]:
         """Tokens that a row should commit, by width."""
