@@ -147,7 +147,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     terms = _terms(shapes, context, runner.pool.weights, pid, handoff.wanted)
     micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff), times)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
-    policy, costs = _policy(settings, shapes, micros, runner, times)
+    policy, costs = _policy(settings, shapes, micros, runner)
     pool = BlockPool(budget.blocks, settings.block_size, _windows(settings, model, shapes))
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
@@ -297,12 +297,11 @@ def _windows(settings: TargetSettings, model: Target, shapes: RunnerSettings) ->
 
 
 def _policy(
-    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[Cell, float], runner: Runner, times: KeptTimes
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[Cell, float], runner: Runner
 ) -> tuple[WidthPolicy, Costs]:
     if settings.adaptive and len(shapes.every_width) > 1:
         # On a CPU, times vary by more than contexts of its models add.
-        measure = runner.context_micros
-        per_token = times.measured("contexts", shapes.every_width, measure) if settings.device == "cuda" else {}
+        per_token = runner.context_micros() if settings.device == "cuda" else {}
         _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
         policy = adaptive_policy(shapes.every_width, shapes.buckets, micros, per_token)
         return policy, policy.costs.table

@@ -1,11 +1,11 @@
 """What rounds were measured to take, kept for later starts of the same numerics, models and shapes.
 
-Times follow from these as a verdict of rows does. Live rounds correct those of rounds in any case.
+Live rounds correct them, as where a neighbour shared the GPU when they were measured.
 """
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TypeVar
@@ -34,16 +34,6 @@ class KeptTimes:
         self._tables[name] = list(table.values())
         if self._path is not None:
             write_whole(self._path, json.dumps(self._tables))
-
-    def measured(
-        self, name: str, keys: Sequence[_Key], measure: Callable[[], Mapping[_Key, float]]
-    ) -> dict[_Key, float]:
-        """Return a table that an earlier start has measured, or measure it and keep it."""
-        known = self.recall(name, keys)
-        if known is None:
-            known = dict(measure())
-            self.keep(name, known)
-        return known
 
     def _read(self) -> dict[str, list[float]]:
         if self._path is None:

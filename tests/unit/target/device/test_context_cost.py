@@ -12,7 +12,6 @@ from services.target.device.context import Pool
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings
 from services.target.device.steps import Steps
-from services.target.device.times import KeptTimes
 from services.target.scheduling.width.width import AdaptiveWidth
 from services.target.settings import TargetSettings
 from tests.lossless.pairs import made_up_pair
@@ -78,6 +77,6 @@ def test_a_gpu_s_choice_of_the_width_knows_it(device: str, added: float) -> None
     micros = {(1, 1): 100.0, (1, 4): 120.0}
     shapes = cast(RunnerSettings, SimpleNamespace(every_width=(1, 4), buckets=(1,)))
     runner = cast(Runner, SimpleNamespace(context_micros=lambda: {1: 0.5, 4: 0.5}))
-    policy, costs = build_device._policy(TargetSettings(model="m", device=device), shapes, micros, runner, KeptTimes())
+    policy, costs = build_device._policy(TargetSettings(model="m", device=device), shapes, micros, runner)
     assert isinstance(policy, AdaptiveWidth)
     assert policy.costs.cost(1, 4, 100) - costs()[1, 4] == added
