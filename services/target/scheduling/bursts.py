@@ -24,6 +24,7 @@ class BurstPause:
     meanwhile as came since the last round was planned. Each should take as long as in the median of the last three
     rounds without rows: a host that falls behind sees one round too long and the next too short. A pack that takes
     longer than a pause has rows always. Where nobody decoded when the burst began, its own rows wait for `_OWN` pauses.
+    `served_at` is when rows last got their tokens.
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -31,7 +32,7 @@ class BurstPause:
         self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
         self._latest: deque[float] = deque(maxlen=3)
         self._token_s = 0.0
-        self._served_at = float("-inf")
+        self.served_at = float("-inf")
         self._nobody_waits = 0
         self._alone_at = float("-inf")
 
@@ -44,7 +45,7 @@ class BurstPause:
 
         Of them `arrived` came since the last round was planned.
         """
-        began, waited = self._served_at, now - self._served_at
+        began, waited = self.served_at, now - self.served_at
         for plan in in_flight:
             serves = self._serves(plan)
             began, waited = (now, 0.0) if serves else (began, waited + self._seconds(plan.prefill_tokens))
@@ -55,17 +56,13 @@ class BurstPause:
         """Remember that nobody decoded when a round was planned: its first tokens are the latest that anybody got."""
         self._nobody_waits, self._alone_at = number, now
 
-    def served(self, now: float) -> None:
-        """Remember when rows got their tokens."""
-        self._served_at = now
-
     def landed(self, plan: Plan, now: float, seconds: float) -> None:
         """Remember when a round of no rows ended, and how long it took.
 
         Less than half a pack tells little of a whole one.
         """
         if self._serves(plan):
-            self._served_at = now
+            self.served_at = now
         if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:
             self._latest.append(seconds / plan.prefill_tokens)
             self._token_s = statistics.median(self._latest)

@@ -155,7 +155,7 @@ class Scheduler:
         width = plan.width if any(map(_DRAFTED, outcomes)) else 1
         progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
         if plan.rows:
-            self._pause.served(now)
+            self._pause.served_at = now
         else:
             self._pause.landed(plan, now, elapsed)
         if not plan.rows or width != plan.width:
