@@ -41,16 +41,10 @@ _CHARACTERS = 300
 class Grammar:
     """A compiled rule; matchers of it are copies."""
 
-    def __init__(
-        self, rule: Rule, matcher: LLMatcher | None, eos_ids: frozenset[int], apart: Sequence[LLMatcher] = ()
-    ) -> None:
-        """Takes a matcher that has seen nothing; None where the rule has no grammar.
-
-        Copies of those that were compiled `apart` wait neither for it nor for one another.
-        """
+    def __init__(self, rule: Rule, matcher: LLMatcher | None, eos_ids: frozenset[int]) -> None:
+        """Takes a matcher that has seen nothing; None where the rule has no grammar."""
         self.rule = rule
         self.eos_ids = eos_ids
-        self.apart = tuple(apart)
         self._matcher = matcher
 
     @property
@@ -63,11 +57,6 @@ class Grammar:
         assert self._matcher is not None, "a rule without a grammar matches nothing"
         return self._matcher.deep_copy()
 
-    @property
-    def origin(self) -> int:
-        """Tells those compiled apart from one another, whose copies wait for one another."""
-        return id(self._matcher)
-
 
 class Grammars:
     """Compiles rules for one tokenizer; safe to use from several threads."""
@@ -75,14 +64,13 @@ class Grammars:
     def __init__(self, tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int], apart: int = 1) -> None:
         """Takes the text of tokenizer.json, and the model's own number of token ids and ends of a text.
 
-        So many requests of one rule can be masked at a time: copies of one matcher wait for one another. A mask has
-        `words` of 32 bits.
+        So many requests of one rule can be masked at a time: copies of one matcher wait for one another.
 
         Raises:
             ValueError: the library cannot read the tokenizer.
         """
         self._tokenizer = _tokenizer(tokenizer_json, vocab_size, eos_ids)
-        self.words = -(-vocab_size // 32)
+        self._bytes = -(-vocab_size // 32) * 4
         self._eos_ids = frozenset(eos_ids)
         self._limits = LLParserLimits(verbose_errors=False)
         self._lock = Lock()
@@ -102,9 +90,7 @@ class Grammars:
             if fault := _fault_of(matcher):
                 raise invalid_field(field, fault)
             self._keep(rule.grammar, matcher)
-        with self._lock:
-            others = [one for one in self._kept.get(rule.grammar, ()) if one is not matcher]
-        return Grammar(rule, matcher, self._eos_ids, others)
+        return Grammar(rule, matcher, self._eos_ids)
 
     def rule(self, constraint: Constraint) -> Rule:
         """Checks a client's constraint and makes the rule of it.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from torch import Tensor
 from services.common.kernels.mailbox import read_mailbox
 from services.common.kernels.nodes import Nodes, first_path
 from services.target.device.context import Pool
-from services.target.device.shares import done
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import with_any, without
@@ -44,7 +42,6 @@ class Path(NamedTuple):
 
 Array = NDArray[Any]
 Row = tuple[int, HostSlot, Path]
-Work = tuple[Walker, Array, Sequence[int]]
 
 
 class Masks:
@@ -67,7 +64,6 @@ class Masks:
             )
         # A step on a CPU needs its cores itself, and waits for masks anyway.
         self._threads = None if self._stream is None else _pool()
-        self._thread_count = mask_threads()
         self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
         most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
@@ -165,10 +161,9 @@ class Masks:
         """Fills masks of rows; those of several at a time, where a grammar alone rules them."""
         tokens = [offered.tokens[: seat.most_drafts] for _, seat, offered in rows]
         paths = [self._room_BWN[index, : len(drafts) + 1] for index, drafts in enumerate(tokens)]
-        walkers = [_walker(seat) for _, seat, _ in rows]
-        work: list[Work] = [*zip(walkers, paths, tokens, strict=True)]
-        told = map(by_itself, work) if self._threads is None else by_threads(self._threads, work, self._thread_count)
-        for row, path_MN, allowed in zip(rows, paths, told, strict=True):
+        work = [_walker(seat).fill for _, seat, _ in rows], paths, tokens
+        fill = map if self._threads is None or not self._at_once(rows) else self._threads.map
+        for row, path_MN, allowed in zip(rows, paths, fill(_call, *work), strict=True):
             self._place(row, path_MN, allowed, width)
 
     def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int) -> None:
@@ -229,33 +224,15 @@ def mask_threads() -> int:
 def _pool() -> ThreadPoolExecutor:
     """Threads on any core, also where the engine's has one of its own.
 
-    Each makes all its masks of a request by one call that lets go of Python's lock: threads that wait for it between
-    any two masks are slower than one. The library's own did not run side by side.
+    Each makes all masks of a request by one call that lets go of Python's lock: threads that wait for it between any
+    two masks are slower than one. The library's own did not run side by side.
     """
     cores = os.sched_getaffinity(0)
     return ThreadPoolExecutor(mask_threads(), "masks", initializer=partial(os.sched_setaffinity, 0, cores))
 
 
-def by_itself(one: Work) -> list[int]:
-    """Fills masks of one request; returns the drafts that its rule allows."""
-    walker, path_MN, drafts = one
-    return walker.fill(path_MN, drafts)
-
-
-def by_threads(threads: ThreadPoolExecutor, work: Sequence[Work], count: int) -> list[list[int]]:
-    """The same of several requests at a time, by so many threads; by several for one where there are more threads."""
-    most, taken = max(1, count // len(work)), {walker.origin for walker, *_ in work}
-    parts = [walker.shares(path_MN, drafts, most, taken) for walker, path_MN, drafts in work]
-    jobs: list[list[Callable[[], Any]]] = [
-        [partial(by_itself, one)] if part is None else [each.make for each in part[1]]
-        for one, part in zip(work, parts, strict=True)
-    ]
-    found = iter(done(threads, [*chain.from_iterable(jobs)]))
-    told = [[next(found) for _ in each] for each in jobs]
-    return [
-        answers[0] if part is None else part[0] if all(answers) else by_itself(one)
-        for one, part, answers in zip(work, parts, told, strict=True)
-    ]
+def _call(fill: Callable[[Array, Sequence[int]], list[int]], path_MN: Array, drafts: Sequence[int]) -> list[int]:
+    return fill(path_MN, drafts)
 
 
 def _await(mark: torch.cuda.Event) -> None:

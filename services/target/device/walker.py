@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from services.common.request.grammar import Grammar
 from services.target.device.echo import Echo
 from services.target.device.mind import Mind
-from services.target.device.shares import LEAST_ROWS, Share, Twins, masked, shared
 from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
 
 Array = NDArray[Any]
@@ -32,7 +31,6 @@ class Walker:
         self._seen: list[int] = []
         self._text: list[int] = []
         self._echo = Echo(before) if grammar.ends else None
-        self._twins = Twins(grammar.apart)
         self.commit(output)
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -61,8 +59,7 @@ class Walker:
             The drafts that it allows, at most one fewer than there are rows.
         """
         whole = self.whole(drafts[: len(masks_WN) - 1])
-        written = whole is not None and masked(*whole, masks_WN)
-        if whole is not None and not self._fails(0) and written:
+        if whole is not None and self.fills_at_once(masks_WN, whole[1]):
             return whole[1]
         mind, text, consumed = self._mind, self._text, 0
         walked: list[int] = []
@@ -94,26 +91,17 @@ class Walker:
         del allowed[matcher.validate_tokens(allowed) :]
         return None if self._fails(0) else (matcher, allowed)
 
-    def shares(
-        self, masks_WN: Array, drafts: Sequence[int], most: int, taken: set[int]
-    ) -> tuple[list[int], list[Share]] | None:
-        """The drafts that the rule allows, and at most so many parts of the rows, each for a thread.
+    def fills_at_once(self, masks_WN: Array, allowed: Sequence[int]) -> bool:
+        """Writes all masks that `whole` speaks of by one call; False where rows must be taken one by one."""
+        assert self._matcher is not None, "without a matcher nothing is whole"
+        masks_WN[len(allowed)] = 0
+        compute = self._matcher.unsafe_compute_mask_ptr_with_draft_token  # type: ignore[attr-defined]  # of its stub
+        compute(masks_WN.ctypes.data, masks_WN[0].nbytes, [*allowed])
+        return self.filled(masks_WN, allowed)
 
-        Compiled rules that are `taken` mask for others; those of the parts are added to them. None where rows must be
-        taken one by one.
-        """
-        whole = self.whole(drafts[: len(masks_WN) - 1])
-        if whole is None:
-            return None
-        matcher, allowed = whole
-        worth = max(1, (len(allowed) + 1) // LEAST_ROWS)
-        twins = self._twins.take(taken, min(most, worth) - 1)
-        return allowed, shared(matcher, twins, self._seen, allowed, masks_WN)
-
-    @property
-    def origin(self) -> int:
-        """Tells compiled rules apart; matchers of the same wait for one another."""
-        return self._grammar.origin
+    def filled(self, masks_WN: Array, allowed: Sequence[int]) -> bool:
+        """Whether the library has written the masks of all rows; it stops at some ends of a grammar."""
+        return not self._fails(0) and bool(masks_WN[len(allowed)].any())
 
     def mended(self, drafts: Sequence[int]) -> list[int]:
         """The drafts, with others from the first on that breaks the rule: those behind it were of another text.
