@@ -34,7 +34,7 @@ from tests.bench.gpu.int8.candidates import EPS, Product, products
 from tests.bench.gpu.int8.timed import replayed
 from tests.bench.gpu.results import tell, verdict
 from tests.bench.gpu.rig import Rig, RigSettings
-from tests.bench.gpu.shapes import SHAPES, TINY
+from tests.bench.gpu.shapes import FORMATS, SHAPES, TINY
 from tests.support.tiny_checkpoints import TinyShape
 
 Row = dict[str, Any]
@@ -48,12 +48,6 @@ KINDS = ("blocks", "floats", "four", "four-f16")
 """FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16."""
 ENTRANTS = {1: (1,), 16: (1, 2, 4), 64: (2, 4), 128: (2, 4)}
 """By rows: CTAs that load rows for one another."""
-FORMATS: dict[str, dict[str, Any]] = {
-    "bf16": {},
-    "fp8": {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
-    "int4": {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
-}
-"""What config.json says, by name."""
 
 
 def main() -> int:

@@ -91,6 +91,19 @@ def mixture(name: str, layers: int = 0) -> tuple[TinyShape, str, dict[str, Any]]
     return replace(shape, layers=count), family, long
 
 
+FORMATS: dict[str, dict[str, Any]] = {
+    "bf16": {},
+    "fp8": {
+        "quantization_config": {
+            "quant_method": "fp8",
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "weight_block_size": [128, 128],
+        }
+    },
+    "int4": {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}},
+}
+"""What config.json says of weights, by the name of a format."""
 SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B} | {
     "smollm2": SMOLLM2, "tiny": TINY
 }  # fmt: skip
@@ -109,6 +122,11 @@ PROFILES = {
 }
 SCHEDULES = {f"K{width - 1}": rates for width, rates in VLLM.items()} | PROFILES
 """Rates that hold at every width; K15, K7 and K3 are vLLM's."""
+
+
+def named(shape: str, weights: str) -> str:
+    """Return the name that results give to a shape with weights of a format."""
+    return shape if weights == "bf16" else f"{shape}-{weights}"
 
 
 def rates_of(schedule: str, width: int) -> tuple[float, ...]:

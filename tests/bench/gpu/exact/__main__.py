@@ -16,8 +16,7 @@ from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
 from tests.bench.gpu.exact.rounds import round_rows
-from tests.bench.gpu.packed import FORMATS
-from tests.bench.gpu.shapes import MIXTURES, SHAPES
+from tests.bench.gpu.shapes import FORMATS, MIXTURES, SHAPES
 
 RESULTS = "tests/bench/results"
 

@@ -23,8 +23,7 @@ from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_of
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
-from tests.bench.gpu.packed import FORMATS
-from tests.bench.gpu.shapes import SHAPES, mixture
+from tests.bench.gpu.shapes import FORMATS, SHAPES, mixture
 from tests.gpu.memory import used_bytes
 from tests.support.tiny_checkpoints import SLIDING
 

@@ -27,7 +27,7 @@ from tests.bench.gpu.race.plan import repeats_of
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE
 from tests.bench.gpu.race.theirs import PeerOptions
 from tests.bench.gpu.results import circumstances
-from tests.bench.gpu.shapes import SHAPES
+from tests.bench.gpu.shapes import FORMATS, SHAPES, named
 
 SEED = 20
 TINY_LENGTH = 12
@@ -40,7 +40,7 @@ def main() -> int:
     """Measures what was asked for."""
     asked = arguments()
     scale = TINY_SCALE if asked.tiny else replace(FULL_SCALE, shape=SHAPES[asked.shape])
-    settings = scale.settings(asked.memory_gb)
+    settings = replace(scale.settings(asked.memory_gb), changes=FORMATS[asked.weights])
     options = PairOptions(
         drafter_weights=asked.drafter_weights, short_blocks=asked.short_blocks, flags=tuple(asked.flags.split())
     )
@@ -52,7 +52,7 @@ def main() -> int:
         print("ready", flush=True)
         rows = measured(servers, asked, settings.shape.vocab)
     if asked.save:
-        told = circumstances(asked.shape, "tests.bench.gpu.fronts")
+        told = circumstances(named(asked.shape, asked.weights), "tests.bench.gpu.fronts")
         told["versions"] |= {server.name: server.version for server in servers if server.version}
         Path(asked.save).write_text(text_of(told | {"rows": rows}))
     print(table(rows))
@@ -112,6 +112,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vllm-gb", type=int, default=24, help="of each vLLM's keys and values")
     parser.add_argument("--drafts", type=int, nargs="+", default=[7], help="K of vLLM, a server each; 0 is plain")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b", help="of the model")
+    parser.add_argument("--weights", choices=sorted(FORMATS), default="bf16", help="format of both sides' target")
     parser.add_argument("--group", type=int, nargs="+", default=[1, 8, 32, 128], help="requests at once")
     parser.add_argument("--repeats", type=int, default=0, help="of each load; more of few requests without")
     parser.add_argument("--length", type=int, default=512, help="tokens of prompts and of answers")

@@ -64,7 +64,7 @@ def vllm(settings: RigSettings, drafts: Sequence[int], options: PeerOptions, kv_
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vl")))
-        models = write_configs(folder, settings.shape)
+        models = write_configs(folder, settings.shape, settings.family, settings.changes)
         write_whole_tokenizer(models.target, settings.shape.vocab)
         servers = []
         for k in drafts:

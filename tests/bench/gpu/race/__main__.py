@@ -26,7 +26,7 @@ from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, SGLANG, VLLM, Cho
 from tests.bench.gpu.race.rows import Drafter
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE, Scale
 from tests.bench.gpu.race.theirs import PeerOptions, peer_leg
-from tests.bench.gpu.shapes import SHAPES
+from tests.bench.gpu.shapes import FORMATS, SHAPES, named
 from tests.bench.race import RESULTS, latencies, table
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     """Runs the groups that were asked for, or says what would run."""
     chosen = arguments(__doc__ or "")
     scale = TINY_SCALE if chosen.tiny else replace(FULL_SCALE, shape=SHAPES[chosen.shape])
-    settings = scale.settings(chosen.memory_gb)
+    settings = replace(scale.settings(chosen.memory_gb), changes=FORMATS[chosen.weights])
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     peers = {
         peer: PeerOptions(Path(folder).resolve(), chosen.vllm_python, chosen.vllm_memory)
@@ -43,7 +43,7 @@ def main() -> int:
     for group in [chosen.group] if chosen.group else GROUPS:
         legs = plan(_choice(group, chosen, scale))
         if chosen.plan:
-            print(f"group {group}\n{told(legs, saved_rows(RESULTS, chosen.shape))}")
+            print(f"group {group}\n{told(legs, saved_rows(RESULTS, named(chosen.shape, chosen.weights)))}")
             continue
         sides: dict[str, Side] = {
             PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, ["--prefer", chosen.prefer])),
@@ -89,7 +89,7 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
     device, uuid = gpu_names(chosen.gpu) if scale.on_gpu else ("CPU", "")
     ours = {name: metadata.version(name) for name in ("torch", "triton")}
     theirs = {peer: version for peer, version in done.versions.items() if peer != PACELINE}
-    drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
+    drafter, shape = Drafter(chosen.drafter_weights, chosen.short_blocks), named(chosen.shape, chosen.weights)
     facts = {
         "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "gpu": uuid,
@@ -106,8 +106,8 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
         "versions": theirs | ours,
         "command": "python -m tests.bench.gpu.race " + " ".join(sys.argv[1:]),
         "groups": {_name(group, chosen): facts},
-        "rows": [row | {"shape": chosen.shape} for row in done.rows(meter.samples, drafter)],
-        "closed": [row | {"shape": chosen.shape} for row in done.rows(meter.samples, drafter, closed=True)],
+        "rows": [row | {"shape": shape} for row in done.rows(meter.samples, drafter)],
+        "closed": [row | {"shape": shape} for row in done.rows(meter.samples, drafter, closed=True)],
     }
 
 

@@ -38,7 +38,8 @@ class PeerOptions:
 
 def order_of(leg: Leg, settings: RigSettings, folder: Path, memory_fraction: float) -> dict[str, Any]:
     """Return what a process of a peer is told: models, K, the profile cut to K, and loads."""
-    models, first = write_configs(folder / "models", settings.shape), leg.jobs[0]
+    models = write_configs(folder / "models", settings.shape, settings.family, settings.changes)
+    first = leg.jobs[0]
     rates = rates_of(SCHEDULES[first.profile], settings.widths[-1]) if first.profile else ()
     k = first.k or 0
     return {
