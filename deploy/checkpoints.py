@@ -25,6 +25,26 @@ def resolved(
     Raises:
         StackError: something would keep the stack from serving; one line that names the file.
     """
+    asked = examined(settings, cluster, tell)
+    for source in asked.sources:
+        if source.remote:
+            tell(f"{source.name} has {gb(fetched_bytes(source))}; what of them is not in the cache is fetched now")
+    drafter = OWN_HEAD if asked.drafter == OWN_HEAD else _folder(asked.drafter)
+    folders = replace(asked, model=_folder(settings.model), drafter=drafter)
+    if any(source.remote for source in asked.sources):
+        # What was fetched since then has been judged by its names alone.
+        for found in problems(folders, () if asked.weightless else (tensors,)):
+            raise StackError(found.line)
+    drafted = settings.proposer == "dflash"
+    return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
+
+
+def examined(settings: StackSettings, cluster: ClusterSettings, tell: Callable[[str], object]) -> Asked:
+    """What is to be served, when nothing is found that keeps it from serving; nothing of the weights is fetched.
+
+    Raises:
+        StackError: something was found; one line that names the file.
+    """
     drafted = settings.proposer == "dflash"
     device = cluster.device or {"cpu": "cpu", "gpu": "cuda", "auto": ""}[cluster.placement]
     asked = Asked(
@@ -45,16 +65,7 @@ def resolved(
         tell(found.line)
     if told := crowded(cluster):
         tell(told)
-    for source in asked.sources:
-        if source.remote:
-            tell(f"{source.name} has {gb(fetched_bytes(source))}; what of them is not in the cache is fetched now")
-    drafter = OWN_HEAD if asked.drafter == OWN_HEAD else _folder(asked.drafter)
-    folders = replace(asked, model=_folder(settings.model), drafter=drafter)
-    if any(source.remote for source in asked.sources):
-        # What was fetched since then has been judged by its names alone.
-        for found in problems(folders, () if asked.weightless else (tensors,)):
-            raise StackError(found.line)
-    return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
+    return asked
 
 
 def beside(cluster: ClusterSettings, device: str) -> int:

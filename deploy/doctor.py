@@ -7,17 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from deploy.cluster.mps import CONTROL, daemons
-from deploy.shipped import shipped_pair
 from paceline import bundle
 from paceline.commands.parsing import Parser
 from services.common.pair.mps import PIPES, mps_serves
-from services.common.preflight.checks import Asked, problems
-from services.common.preflight.problem import Problem
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
@@ -28,12 +25,16 @@ FREE_PORT = "make up ADDRESS=127.0.0.1:0" if CHECKOUT else "paceline serve --grp
 
 @dataclass(frozen=True)
 class Finding:
-    """One look at the machine; advice is empty when nothing is to be done. fatal: paceline cannot run."""
+    """One look at the machine; advice is empty when nothing is to be done, or the value says it.
+
+    fatal: paceline cannot run. warns: it runs, and people should know.
+    """
 
     name: str
     value: str
     advice: str = ""
     fatal: bool = False
+    warns: bool = False
 
 
 def check_platform() -> Finding:
@@ -117,43 +118,66 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_packages,
     check_memory,
     check_shared_memory,
-    check_port,
     check_gpu,
     check_mps,
 )
 
 
-def check_model(model: str, drafter: str) -> list[Finding]:
-    """Whether a checkpoint, and a drafter's with it, can be served here; nothing of the weights is fetched."""
-    pair = shipped_pair(model)
-    asked = Asked(pair.model, drafter or pair.drafter) if pair else Asked(model, drafter)
-    found = list(problems(asked))
-    if not any(one.fatal for one in found):
-        told = f"{model} can be served" + (f" with {drafter}" if drafter else "")
-        return [Finding("model", told), *(Finding("model", _without_remedy(one), one.remedy) for one in found)]
-    see = "see docs/troubleshooting.md"
-    return [Finding("model", _without_remedy(one), one.remedy or see, one.fatal) for one in found]
+def check_start(prog: str) -> list[Finding]:
+    """What `paceline serve` would say of the command line before it starts; nothing of the weights is fetched.
+
+    Ends this process with code 2 and one line for flags that are refused.
+    """
+    # Imported where they are needed: what serves may not be installed.
+    from deploy import up
+    from deploy.checkpoints import examined
+    from deploy.flags import arguments, as_typed
+    from deploy.stack import StackError, judged
+
+    chosen, told = arguments(prog), list[str]()
+    asked = up.stack_settings(chosen)
+    cluster = judged(asked)
+    found = [Finding("flags", "as they should be")]
+    try:
+        up.check_ports(chosen.address, chosen.http, cluster)
+    except StackError as error:
+        found = [Finding("flags", as_typed(str(error), chosen.typed), fatal=True)]
+    try:
+        examined(asked, cluster, told.append)
+    except StackError as error:
+        model = Finding("model", as_typed(str(error), chosen.typed), fatal=True)
+    else:
+        drafter = f" with {chosen.drafter}" * bool(chosen.drafter and chosen.proposer == "dflash")
+        model = Finding("model", f"{chosen.model} can be served{drafter}")
+    return [*found, model, *(Finding("note", line, warns=True) for line in (*up.notes(chosen), *told))]
 
 
-def _without_remedy(problem: Problem) -> str:
-    return replace(problem, remedy="").line
-
-
-def main() -> int:
-    """Prints every finding; 1 when one of them is fatal."""
-    parser = Parser(prog="make doctor" if CHECKOUT else "paceline doctor", description=__doc__)
+def asked(words: list[str], prog: str) -> bool:
+    """Whether there is a command line to judge, once help and missing packages have been told."""
+    parser = Parser(prog=prog, description=f"{__doc__} With words behind it, what {bundle.start()} would say of them.")
     parser.add_argument("model", nargs="?", default="", help="folder or hub id to look at, too; default: none")
     parser.add_argument(
         "--drafter", default="", help="folder or hub id of its drafter, mtp for the head in its own file; default: none"
     )
-    chosen = parser.only()
-    if chosen.drafter and not chosen.model:
-        parser.error("--drafter: name the model too")
-    findings = [check() for check in CHECKS]
-    if chosen.model:
-        findings += check_model(chosen.model, chosen.drafter)
+    parser.add_argument("--FLAG", metavar="VALUE", help=f"any flag of {bundle.start()}; default: none")
+    if {"-h", "--help"} & {*words}:
+        parser.parse_args(["--help"])
+    if words and (missing := check_packages().advice):
+        parser.error(missing)
+    return bool(words)
+
+
+def main() -> int:
+    """Prints every finding; 1 when one of them is fatal."""
+    words, prog = sys.argv[1:], "make doctor" if CHECKOUT else "paceline doctor"
+    judged = asked(words, prog)
+    if judged and not words[0].startswith("-"):
+        sys.argv[1] = f"--model={words[0]}"
+    # A line about flags ends this process, so it comes before all others.
+    start = check_start(prog) if judged else [check_port()]
+    findings = [check() for check in CHECKS] + start
     for finding in findings:
-        mark = "ok  " if not finding.advice else "FAIL" if finding.fatal else "warn"
+        mark = "FAIL" if finding.fatal else "warn" if finding.advice or finding.warns else "ok  "
         print(f"{mark} {finding.name:<14} {finding.value}" + (f"\n     -> {finding.advice}" if finding.advice else ""))
     return 1 if any(finding.fatal for finding in findings) else 0
 

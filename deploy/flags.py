@@ -113,11 +113,11 @@ class _Parser(argparse.ArgumentParser):
         return "\n\n".join([*parts, "\n".join(["Names that other servers use are taken, too:", *names])]) + "\n"
 
 
-def parser() -> _Parser:
+def parser(prog: str = "") -> _Parser:
     """The flags of the command itself."""
     start = bundle.start()
     made = _Parser(
-        prog=start,
+        prog=prog or start,
         usage=f"{start} {'[MODEL] [--FLAG VALUE]...' if start != 'make up' else '[ARGS=--FLAG VALUE]...'}",
         description="Serves a model on this machine until Ctrl-C: gateway, target and drafter. Settings of the gateway "
         "and of the controller may stand in the environment: PACELINE_DTYPE for --dtype. Defaults are in brackets.",
@@ -166,9 +166,11 @@ def parser() -> _Parser:
     return made
 
 
-def arguments() -> argparse.Namespace:
-    """The command line; without a model it is that of the usual pair. Ends this process for one that is refused."""
-    made, words = parser(), in_our_words(sys.argv[1:])
+def arguments(prog: str = "") -> argparse.Namespace:
+    """The command line; without a model it is that of the usual pair. Ends this process for one that is refused, in the
+    name of the command that serves or of `prog`.
+    """
+    made, words = parser(prog), in_our_words(sys.argv[1:])
     stated = _beforehand(made, words)
     made.set_defaults(**stated)
     made.typed = typed(sys.argv[1:], os.environ)

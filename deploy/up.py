@@ -31,29 +31,14 @@ def main() -> int:
     """Starts the stack, prints its addresses, tells what becomes of its pairs until a signal; 1 when it fails."""
     leave_when_asked()
     chosen, screen = arguments(), Screen()
-    asked = StackSettings(
-        model=chosen.model,
-        drafter=chosen.drafter,
-        proposer=chosen.proposer,
-        model_name=chosen.name,
-        pairs=chosen.pairs,
-        gateway_address=chosen.address,
-        ready_s=1800.0,
-        stop_s=STOP_S,
-        cluster_flags=chosen.cluster_flags,
-        gateway_flags=["--http", chosen.http, *chosen.gateway_flags],
-        api_keys=chosen.api_keys,
-        typed=chosen.typed,
-    )
+    asked = stack_settings(chosen)
     try:
         if chosen.title:
             print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
-        if chosen.drafter and chosen.proposer != "dflash":
-            print(f"note: --drafter is not used: {DRAFTS[chosen.proposer]} need none", flush=True)
         cluster = judged(asked)
         check_ports(chosen.address, chosen.http, cluster)
-        if exposed := open_to_all((chosen.address, chosen.http), keyed(chosen)):
-            print(f"note: {exposed}", flush=True)
+        for line in notes(chosen):
+            print(f"note: {line}", flush=True)
         settings = resolved(asked, cluster, lambda line: print(f"note: {line}", flush=True))
         stopped = stop_signal()
         with Stack(settings, screen.step, stopped, screen.renew) as stack:
@@ -76,6 +61,32 @@ def main() -> int:
         print(as_typed(str(error), chosen.typed), flush=True)
         return 1
     return 0
+
+
+def stack_settings(chosen: argparse.Namespace) -> StackSettings:
+    """What a command line asks to start."""
+    return StackSettings(
+        model=chosen.model,
+        drafter=chosen.drafter,
+        proposer=chosen.proposer,
+        model_name=chosen.name,
+        pairs=chosen.pairs,
+        gateway_address=chosen.address,
+        ready_s=1800.0,
+        stop_s=STOP_S,
+        cluster_flags=chosen.cluster_flags,
+        gateway_flags=["--http", chosen.http, *chosen.gateway_flags],
+        api_keys=chosen.api_keys,
+        typed=chosen.typed,
+    )
+
+
+def notes(chosen: argparse.Namespace) -> list[str]:
+    """What people should know of a command line."""
+    unused = chosen.drafter and chosen.proposer != "dflash"
+    found = [f"--drafter is not used: {DRAFTS[chosen.proposer]} need none"] if unused else []
+    exposed = open_to_all((chosen.address, chosen.http), keyed(chosen))
+    return [*found, exposed] if exposed else found
 
 
 def keyed(chosen: argparse.Namespace) -> bool:

@@ -116,3 +116,16 @@ def test_threads_that_take_turns_are_told(model: Path, monkeypatch: pytest.Monke
     ]
     elsewhere = ClusterSettings(model="m", proposer="none", ray_address="h:1", target_settings={"threads": 1000})
     assert checkpoints.crowded(elsewhere) == ""
+
+
+def test_shapes_are_compared_without_torchs_compiler(tmp_path: Path) -> None:
+    """It takes as long to import as torch, and a refusal would wait for it."""
+    families = ("llama", "qwen3_5_moe", "gemma4_text")
+    folders = [str(write_tiny(tmp_path / family, seed=2, family=family).target) for family in families]
+    program = (
+        "import sys\nfrom services.common.preflight.checks import Asked, places, problems, tensors\n"
+        f"found = [list(problems(Asked(one), (places, tensors))) for one in {folders}]\n"
+        "print(found, 'torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert told.stdout == "[[], [], []] True False\n"

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from deploy import up
 from deploy.stack import EMBEDDED, StackStoppedError
 from tests.support.packed_checkpoints import Layout, awq, fp8, gptq, pack_checkpoint
 from tests.support.tiny_checkpoints import SLIDING, write_tiny
+from tests.unit.deploy.doctored import doctored
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
 
@@ -59,13 +58,20 @@ def serve(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
     return up.main()
 
 
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    """The one line with which a start is refused, which is that of the doctor, too."""
+    assert serve(monkeypatch, *flags) == 1
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    assert doctored(monkeypatch, capsys, "--address", "127.0.0.1:0", "--http", "", *flags) == (1, [line])
+    return line
+
+
 def edit(file: Path, **keys: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | keys))
 
 
-def without(target: Path, *names: str) -> None:
-    for name in names:
-        (target / name).unlink()
+def without(target: Path, name: str) -> None:
+    (target / name).unlink()
 
 
 def only(target: Path, **files: str) -> None:
@@ -174,8 +180,7 @@ def test_a_wrong_folder_is_one_line_and_starts_nothing(
 ) -> None:
     change, file, said = WRONG[kind]
     change(pair / "target")
-    assert serve(monkeypatch, "--model", str(pair / "target")) == 1
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    line = refused(monkeypatch, capsys, "--model", str(pair / "target"))
     assert line.startswith(str(pair / "target" / file)) and said in line
     assert started == []
 
@@ -195,9 +200,7 @@ def test_what_the_model_or_the_machine_has_not_is_one_line_and_starts_nothing(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert serve(monkeypatch, "--model", str(pair / "target"), *flags) == 1
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
-    assert said in line
+    assert said in refused(monkeypatch, capsys, "--model", str(pair / "target"), *flags)
     assert started == []
 
 
@@ -217,8 +220,7 @@ def test_a_drafter_of_another_model_is_one_line_and_starts_nothing(
 ) -> None:  # fmt: skip
     edit(pair / "drafter" / C, **keys)
     flags = ("--model", str(pair / "target"), "--drafter", str(pair / "drafter"))
-    assert serve(monkeypatch, *flags) == 1
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    line = refused(monkeypatch, capsys, *flags)
     assert line.startswith(str(pair / "drafter")) and said in line
     assert started == []
 
@@ -232,8 +234,7 @@ def test_a_model_in_the_place_of_a_drafter_is_told(
     said = {"itself": "is the model itself", "mtp": "has no drafting head (mtp)", "another model": "is a model ("}[
         drafter
     ]
-    assert serve(monkeypatch, "--model", str(pair / "target"), "--drafter", given) == 1
-    line = capsys.readouterr().out.strip()
+    line = refused(monkeypatch, capsys, "--model", str(pair / "target"), "--drafter", given)
     assert said in line and "leave out --drafter" in line and f"/{C}: " in line
     assert started == []
 
@@ -299,19 +300,17 @@ def test_a_path_is_never_asked_of_the_hub(
         ("./qwem", ""), ("models/qwem", "did you mean models/qwen?"), ("../x", ""), ("a/b/c", ""),
         ("smolm2", "did you mean smollm2?"), ("qwen3:4b", "a model of the hub is named owner/name"),
     ):  # fmt: skip
-        assert serve(monkeypatch, "--model", name) == 1
-        line = capsys.readouterr().out.strip()
+        line = refused(monkeypatch, capsys, "--model", name)
         assert line.startswith(f"{name}: no such folder") and remedy in line
     for name in ("https://huggingface.co/acme/model", "hf://acme/model", "https://hf.co/acme/model?x=1"):
-        assert serve(monkeypatch, "--model", name) == 1
-        assert capsys.readouterr().out == f"{name}: is an address, not a name; did you mean acme/model?\n"
+        line = refused(monkeypatch, capsys, "--model", name)
+        assert line == f"{name}: is an address, not a name; did you mean acme/model?"
     for name, remedy in (
         ("s3://bucket/model", "fetch it, and give its folder"),
         ("https://example.org/m.tar", "fetch it, and give its folder"),
         ("file:///models/qwen", "did you mean /models/qwen?"),
     ):  # fmt: skip
-        assert serve(monkeypatch, "--model", name) == 1
-        assert capsys.readouterr().out == f"{name}: is an address, not a name; {remedy}\n"
+        assert refused(monkeypatch, capsys, "--model", name) == f"{name}: is an address, not a name; {remedy}"
     assert started == []
 
 
@@ -344,19 +343,6 @@ def test_a_right_folder_of_every_family_passes(family: str, tmp_path: Path) -> N
     made = write_tiny(tmp_path, seed=2, family=family)
     checks = [check for check in CHECKS if check is not template]
     assert list(problems(Asked(str(made.target), str(made.drafter)), checks)) == []
-
-
-def test_shapes_are_compared_without_torchs_compiler(tmp_path: Path) -> None:
-    """It takes as long to import as torch, and a refusal would wait for it."""
-    families = ("llama", "qwen3_5_moe", "gemma4_text")
-    folders = [str(write_tiny(tmp_path / family, seed=2, family=family).target) for family in families]
-    program = (
-        "import sys\nfrom services.common.preflight.checks import Asked, places, problems, tensors\n"
-        f"found = [list(problems(Asked(one), (places, tensors))) for one in {folders}]\n"
-        "print(found, 'torch' in sys.modules, 'torch._dynamo' in sys.modules)"
-    )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert told.stdout == "[[], [], []] True False\n"
 
 
 @pytest.mark.parametrize("layout", [fp8((128, 128), torch.bfloat16), awq(32), gptq(4, 32, True)])
@@ -396,5 +382,9 @@ def test_a_busy_port_is_told_first(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         busy = f"127.0.0.1:{taken.getsockname()[1]}"
         assert serve(monkeypatch, "--model", "/nowhere", "--http", busy) == 1
-    assert capsys.readouterr().out.startswith(f"--http: {busy} is in use")
+        told = capsys.readouterr().out.strip()
+        # The doctor says what is wrong with the model, too.
+        code, (port, model) = doctored(monkeypatch, capsys, "--model", "/nowhere", "--http", busy)
+    assert told.startswith(f"--http: {busy} is in use")
+    assert (code, port) == (1, told) and model.startswith("/nowhere: no such folder")
     assert started == []

@@ -10,6 +10,7 @@ from deploy import up
 from deploy.flags import ELSEWHERE
 from deploy.stack import EMBEDDED
 from tests.unit.common.serving.certificates import Authority
+from tests.unit.deploy.doctored import doctored
 
 MODEL = str(EMBEDDED / "target")
 DIGEST = "0" * 64
@@ -71,7 +72,7 @@ TENANTS = {
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The one line with which a command line is refused."""
+    """The one line with which a command line is refused, by the doctor in the same words."""
     monkeypatch.setattr(up, "Stack", lambda *given: pytest.fail("it was started"))
     monkeypatch.setattr(up, "leave_when_asked", lambda: None)
     monkeypatch.setattr(up, "stop_signal", lambda: None)
@@ -84,6 +85,8 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         except SystemExit as end:
             code = end.code
         (line,) = "".join(capsys.readouterr()).splitlines()
+        told_by_doctor = doctored(monkeypatch, capsys, *usual, *flags)
+        assert told_by_doctor == (code, [line]), told_by_doctor
         assert code in (1, 2)
         assert not re.search(r"[A-Z]\w+Error\b|Errno|object has no|Traceback", line)
         return line

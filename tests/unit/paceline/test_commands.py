@@ -234,12 +234,10 @@ def test_a_key_needs_one_name_that_a_tenant_can_have(
     assert err == "paceline key: takes one NAME of a tenant, of printable characters\n"
 
 
-def test_doctor_asks_for_the_model_of_a_drafter(
+def test_doctor_judges_a_drafter_beside_the_usual_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["doctor", "--drafter", "x"])
-    with pytest.raises(SystemExit) as end:
-        doctor.main()
-    out, err = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    assert err.endswith("doctor: --drafter: name the model too\n") and len(err.splitlines()) == 1
+    monkeypatch.setattr(doctor, "CHECKS", ())
+    monkeypatch.setattr("sys.argv", ["doctor", "--drafter", "./none"])
+    assert doctor.main() == 1
+    assert "FAIL model          ./none: no such folder" in capsys.readouterr().out
