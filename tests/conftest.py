@@ -1,3 +1,4 @@
 """Loads the plugins that every suite of the project uses."""
 
-pytest_plugins = ("tests.support.collecting", "tests.support.report", "tests.support.parallel", "tests.support.stuck")
+NAMES = ("collecting", "report", "parallel", "quick_script", "stuck")
+pytest_plugins = tuple(f"tests.support.{name}" for name in NAMES)

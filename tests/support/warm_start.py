@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.support.quick_script import install
+
 MOST_BYTES = 1 << 18
 TARGET = "services.target.app"
 
@@ -34,6 +36,7 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
     if TARGET in modules:
+        install()
         build_a_pair()
         gc.collect()
     folder = Path(listener.getsockname()).parent
