@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span, reference
+from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span, reference, seen_through
 from services.common.kernels.span_attention.cut import Cut, cut_span
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, close, randn
 
@@ -66,7 +66,7 @@ def test_shares_of_splits_change_no_bit(width: int, tile: int, window: int, monk
     keys, values = randn(2, len(LONG), width, KV_HEADS, 128, seed=3, dtype=torch.bfloat16)
     lengths = torch.tensor(LONG, device=DEVICE)
     span = plan_span(table, lengths, width, BLOCK_SIZE, mask=Mask(window))
-    block = plan_context(table, lengths, width, BLOCK_SIZE, Mask(window))
+    block = seen_through(plan_context(table, lengths, width, BLOCK_SIZE), Mask(window))
 
     def attended(cut: Cut) -> Tensor:
         monkeypatch.setattr(kernel, "tiles_of", lambda *_: None)

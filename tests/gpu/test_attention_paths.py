@@ -47,9 +47,11 @@ class Trees:
         self.kv[:, 0] = float("nan")
         self.q = 2 * randn(batch, self.width, group * HEADS, SIZE, seed=2, dtype=torch.bfloat16)
         bits, lineage = zip(*map(grown, trees), strict=True)
+        depths = [[each.bit_count() - 1 for each in row] for row in bits]
         mask = Mask(
             ancestors_BW=torch.tensor(bits, device=DEVICE),
             lineage_BWW=torch.tensor(lineage, dtype=torch.int32, device=DEVICE),
+            depths_BW=torch.tensor(depths, device=DEVICE),
         )
         self.places = table.to(DEVICE), torch.tensor(lengths, device=DEVICE), self.width, block
         self.span: Span = plan_span(*self.places, mask=mask)

@@ -63,7 +63,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.expert_kernel,
             {
                 "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
-                "GATED": gated, "GELU": gated and not even, "AHEAD": even, "PDL": True,
+                "GATED": gated, "GELU": gated and not even, "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,

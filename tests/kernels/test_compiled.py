@@ -114,11 +114,11 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             attention.attend_kernel,
-            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": False, "HAS_TREE": tree, "CAUSAL": True, "TILE": tile}
+            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": False, "CAUSAL": True, "TILE": tile}
             | {"SPLITS": 16, "PROGRAMS": programs},
             CODES,
         )
-        for tree, tile, programs in ((False, 64, 1), (False, 16, 16), (True, 64, 2))
+        for tile, programs in ((64, 1), (16, 16), (64, 2))
     ),
     *(
         (
@@ -128,7 +128,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "WINDOW": window,
                 "BLOCK_SIZE": 16,
                 "HAS_BLOCK": block,
-                "HAS_TREE": tree,
                 "CAUSAL": causal,
                 "TILE": 16,
                 "SPLITS": 16,
@@ -136,16 +135,16 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             },
             {},
         )
-        for block, tree, causal, window, programs in (
-            (False, False, True, 0, 1),
-            (False, False, True, 0, 16),
-            (True, False, False, 0, 16),
-            (False, True, True, 64, 16),
-            (True, True, False, 64, 1),
-            (False, False, True, 0, 2),
-            (True, True, False, 64, 2),
-            (True, False, False, 2048, 16),
-            (True, False, True, 2048, 16),
+        for block, causal, window, programs in (
+            (False, True, 0, 1),
+            (False, True, 0, 16),
+            (True, False, 0, 16),
+            (False, True, 64, 16),
+            (True, False, 64, 1),
+            (False, True, 0, 2),
+            (True, False, 64, 2),
+            (True, False, 2048, 16),
+            (True, True, 2048, 16),
         )
     ),
     *(

@@ -18,7 +18,7 @@ _NORMS = dict.fromkeys(
      "scale_ptr"), "*bf16"
 )  # fmt: skip
 _HEADS: dict[str, Any] = {"TOKENS": 64, "WIDE": tl.float32, "KV_HEADS": 2, "PDL": True}
-_SPAN: dict[str, Any] = {"HAS_BLOCK": False, "HAS_TREE": False, "CAUSAL": True, "BLOCK_SIZE": 16}
+_SPAN: dict[str, Any] = {"HAS_BLOCK": False, "CAUSAL": True, "BLOCK_SIZE": 16}
 _WINDOW: dict[str, Any] = {"WINDOW": 1024, "SIZE": 256, "SIZE_PAD": 256, "GROUP": 2}
 _WIDEST: dict[str, Any] = {"WINDOW": 0, "SIZE": 512, "SIZE_PAD": 512, "GROUP": 8, "TOKENS": 32}
 WINDOWED_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [

@@ -48,7 +48,7 @@ KV_CODES = (
         "services.common.kernels.span_attention.program",
         "value_exponents_ptr = key_exponents_ptr + places * KV_HEADS",
         "value_exponents_ptr = key_exponents_ptr",
-        f"{INTERPRETED}test_rows_of_a_tree_have_the_bits_of_what_codes_mean",
+        f"{INTERPRETED}test_attention_has_the_bits_of_attention_to_what_codes_mean",
     ),
     Mutant(
         "attention-before-rows-of-eight-bits-adds-in-float32",

@@ -120,13 +120,12 @@ class Layer:
         return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True)
 
 
-_NARROW = ((64, 64, 4, 4), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 4, True), (128, 64, 4, 4))
+_NARROW = ((64, 64, 4, 4), (64, 128, 4, 3), (64, 128, 4, 4), (128, 64, 4, 4))
 _WIDE = (
-    (128, 64, 4, 3), (128, 64, 8, 3), (256, 64, 8, 4), (256, 64, 8, 4, False, 32), (128, 64, 4, 3, False, 32),
-    (256, 64, 8, 4, False, 16),
+    (128, 64, 4, 3), (128, 64, 8, 3), (256, 64, 8, 4), (256, 64, 8, 4, 32), (128, 64, 4, 3, 32),
+    (256, 64, 8, 4, 16),
 )  # fmt: skip
-"""Lines, columns, warps, stages, whether the second product fetches ahead, and how many more rows a tile may have, of
-tiles of fewer than 64 rows, and of others."""
+"""Lines, columns, warps, stages, and how many more rows a tile may have: of fewer than 64 rows, and of others."""
 
 
 def cuts(rows: int, tiny: bool, depth: int = 64) -> tuple[Tiling, ...]:
@@ -241,9 +240,8 @@ def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
             best, took = cut, found
     upto = [micros(layers, rows, best, stage) for stage in STAGES]
     parts = " ".join(f"{now - before:6.1f}" for before, now in pairwise((0.0, *upto)))
-    ahead = " ahead" if best.ahead else ""
     more = f"+{best.more}" if best.more else ""
-    named = f"{best.rows}{more}x{best.band}x{best.depth} w{best.warps} s{best.stages}{ahead}"
+    named = f"{best.rows}{more}x{best.band}x{best.depth} w{best.warps} s{best.stages}"
     times = f"{bytes_us:8.1f} {mine:8.1f} {mine / bytes_us:5.2f} {took:8.1f} {took / bytes_us:5.2f}"
     return f"{shape.name} {rows:5} {distinct:7.1f} {times} {parts} {named}"
 

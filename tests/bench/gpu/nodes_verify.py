@@ -105,15 +105,17 @@ def _attention(
 
 def drawn_trees(trees: Sequence[Sequence[int]], device: str) -> Mask:
     """Return the mask of trees that are given by the parents of drafts."""
-    bits, lineage = [], []
+    bits, lineage, depths = [], [], []
     for parents in trees:
         paths = [[0]]
         for row, parent in enumerate(parents, start=1):
             paths.append([*paths[parent], row])
         bits.append([sum(1 << row for row in path) for path in paths])
+        depths.append([len(path) - 1 for path in paths])
         lineage.append([path + [path[-1]] * (len(paths) - len(path)) for path in paths])
-    ancestors_BW = torch.tensor(bits, device=device)
-    return Mask(ancestors_BW=ancestors_BW, lineage_BWW=torch.tensor(lineage, dtype=torch.int32, device=device))
+    ancestors_BW, depths_BW = torch.tensor(bits, device=device), torch.tensor(depths, device=device)
+    lineage_BWW = torch.tensor(lineage, dtype=torch.int32, device=device)
+    return Mask(ancestors_BW=ancestors_BW, lineage_BWW=lineage_BWW, depths_BW=depths_BW)
 
 
 def verify_lines(shapes: Sequence[str], rows: Sequence[int], device: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span
+from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span, seen_through
 from services.common.kernels.span_attention.cut import Cut
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, split_tokens
 from tests.kernels.gpu.devices import DEVICE, DTYPES, randn
@@ -38,7 +38,8 @@ def attended(in_block: bool, mask: Mask, dtype: torch.dtype) -> Tensor:
     lengths = torch.tensor(LENGTHS, device=DEVICE)
     if in_block:
         keys, values = own
-        return kernel.attend_block(q, keys, values, kv, plan_context(table, lengths, WIDTH, BLOCK_SIZE, mask))
+        block = seen_through(plan_context(table, lengths, WIDTH, BLOCK_SIZE), mask)
+        return kernel.attend_block(q, keys, values, kv, block)
     return kernel.attend_span(q, kv, plan_span(table, lengths, WIDTH, BLOCK_SIZE, mask=mask))
 
 

@@ -39,7 +39,9 @@ def grown(trees: Sequence[Sequence[int]], table: Tensor, lengths: Sequence[int])
     width, every = len(trees[0]) + 1, [rows_of(parents) for parents in trees]
     lineage = [[[*path, *[path[-1]] * (width - len(path))] for path in paths] for paths in every]
     bits = torch.tensor([[sum(1 << row for row in path) for path in paths] for paths in every], device=DEVICE)
-    mask = Mask(ancestors_BW=bits, lineage_BWW=torch.tensor(lineage, dtype=torch.int32, device=DEVICE))
+    depths_BW = torch.tensor([[len(path) - 1 for path in paths] for paths in every], device=DEVICE)
+    lineage_BWW = torch.tensor(lineage, dtype=torch.int32, device=DEVICE)
+    mask = Mask(ancestors_BW=bits, lineage_BWW=lineage_BWW, depths_BW=depths_BW)
     return plan_span(table, torch.tensor(lengths, device=DEVICE), width, BLOCK_SIZE, mask=mask)
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span
+from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span, seen_through
 from services.common.kernels.span_attention.cut import Cut
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, close, randn
@@ -60,7 +60,7 @@ def test_a_drafters_block(programs: int, monkeypatch: pytest.MonkeyPatch) -> Non
     (kv, table), q = paged(0, torch.float32), randn(1, width, GROUP, SIZE)
     own_keys, own_values = (randn(1, width, 1, SIZE, seed=seed) for seed in (5, 6))
     monkeypatch.setattr(kernel, "cut_span", lambda *_: Cut(16, programs))
-    span = plan_context(table, torch.tensor([LENGTH], device=DEVICE), width, BLOCK_SIZE, Mask(WINDOW))
+    span = seen_through(plan_context(table, torch.tensor([LENGTH], device=DEVICE), width, BLOCK_SIZE), Mask(WINDOW))
     found = kernel.attend_block(q, own_keys, own_values, kv, span)[0]
     keys, values = kv.flatten(1, 2)[:, BLOCK_SIZE : BLOCK_SIZE + LENGTH, 0]
     for row in (0, width - 1):

@@ -118,16 +118,6 @@ def test_attention_has_the_bits_of_attention_to_what_codes_mean(
     assert got.isfinite().all()
 
 
-def test_rows_of_a_tree_have_the_bits_of_what_codes_mean() -> None:
-    width, bits = 4, torch.tensor([[0b1, 0b11, 0b101, 0b1011]] * len(LENGTHS), device=DEVICE)
-    table = tables(width)
-    codes, exponents = poisoned(table, [length + width for length in LENGTHS], 1, 16)
-    kv, q = widened(codes.cpu(), exponents.cpu(), torch.float32).to(DEVICE), randn(len(LENGTHS), width, 2, 16)
-    lengths = torch.tensor(LENGTHS, device=DEVICE)
-    span = plan_span(table, lengths, width, BLOCK_SIZE, mask=Mask(ancestors_BW=bits))
-    assert torch.equal(kernel.attend_span(q, codes, span, None, exponents)[:-1], kernel.attend_span(q, kv, span)[:-1])
-
-
 def test_a_head_that_is_no_number_spoils_its_sequence_alone() -> None:
     table = tables(1)
     codes, exponents = poisoned(table, [length + 1 for length in LENGTHS], 1, 16)

@@ -265,6 +265,5 @@ def _multiply(
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
         outputs, depth, places.tiles, 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more, BAND=cut.band,
         DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
-        AHEAD=cut.ahead and at_E is None, PDL=PDL,
-        num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

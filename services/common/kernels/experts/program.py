@@ -125,19 +125,6 @@ def sort_kernel(
 
 
 @triton.jit
-def fetch_band(weight_ptr, expert, band, outputs, depth, BAND: tl.constexpr, STEP: tl.constexpr):
-    """Fetch a band of an expert's lines into L2; nothing waits for it. STEP numbers are as long as what L2 fetches."""
-    line = tl.minimum(band * BAND + tl.arange(0, BAND), outputs - 1)
-    weight_ptr += expert.to(tl.int64) * outputs * depth
-    for first in range(0, depth, 4 * STEP):
-        column = tl.minimum(first + tl.arange(0, 4) * STEP, depth - 1)
-        at = (weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]).to(tl.int64)
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1];\n mov.b32 $0, 0;", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1
-        )
-
-
-@triton.jit
 def multiplied(
     x_ptr, source, used, weight_ptr, line, fitting, depth,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
@@ -222,7 +209,7 @@ def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, inverse_depth, eps,
     RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
@@ -230,23 +217,15 @@ def expert_kernel(
     are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in the order of places. Otherwise x
     lies so, and results lie by row and rank. An expert lies where `at` says, in multiples of eight numbers behind
     `weight`, in any memory; without it, experts lie one behind the other.
-
-    AHEAD: programs of the second product start when all of the first one run, and fetch their lines into L2 meanwhile.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band, one = tl.program_id(0), tl.program_id(1), tl.arange(0, ROWS)
     place = tile * (ROWS + MORE) + one
-    if PDL and AHEAD and not GATED:
-        # The tiles are there: the first product has waited for them before it let this one start.
-        ready, chosen = tl.load(count_ptr), tl.load(tiles_ptr + tile)
-        if tile < ready:
-            fetch_band(weight_ptr, chosen, band, outputs, depth, BAND, 64)
     await_previous(PDL)
     # All at once: what lies beyond the tiles that there are is read and not used.
     count, expert, rows = tl.load(count_ptr), tl.load(tiles_ptr + tile), tl.load(tiles_ptr + most_tiles + tile)
     pair = tl.load(order_ptr + place)
     if tile < count:
-        allow_next(PDL and AHEAD and GATED)
         used, number = one < rows, expert.to(tl.int64)
         pair = tl.where(used, pair, 0)
         lane = tl.arange(0, BAND)
@@ -280,7 +259,7 @@ def expert_kernel(
             store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED, GELU)
         else:
             total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
-        allow_next(PDL and not (AHEAD and GATED))
+        allow_next(PDL)
         store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED, GELU)
 
 

@@ -8,7 +8,6 @@ class Tiling:
     """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns of two bytes at a time.
 
     Where an expert has some `more` rows than a tile, they are a second product of the same tile.
-    With `ahead` the second product fetches its weights while the first one runs.
     """
 
     rows: int
@@ -16,7 +15,6 @@ class Tiling:
     depth: int = 64
     warps: int = 4
     stages: int = 4
-    ahead: bool = False
     more: int = 0
 
     @property

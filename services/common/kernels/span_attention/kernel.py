@@ -66,7 +66,7 @@ def _launch(
     sums = torch.empty((shared, parts, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
     assert out_BWF.is_contiguous(), "results must lie row by row"
-    ancestors_BW, causal = span.mask.ancestors_BW, keys is None or span.mask.causal
+    causal = keys is None or span.mask.causal
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": tokens, "PDL": PDL,
@@ -80,11 +80,11 @@ def _launch(
         attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
             q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, block_keys, block_values,
             span.block_table_BN, span.lengths_B, span.reach_B,
-            span.positions_BW, span.lengths_B if ancestors_BW is None else ancestors_BW, partial, sums, out_BWF,
+            span.positions_BW, partial, sums, out_BWF,
             kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
             block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
             block_values.stride(1), block_values.stride(2), scale,
-            BLOCK_SIZE=span.block_size, HAS_TREE=ancestors_BW is not None, CAUSAL=causal, TILE=cut.tile,
+            BLOCK_SIZE=span.block_size, CAUSAL=causal, TILE=cut.tile,
             num_warps=cut.warps, num_stages=cut.stages, **shapes,
         )  # fmt: skip
     if not shared:

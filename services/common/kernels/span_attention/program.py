@@ -17,9 +17,9 @@ _FULL_TILE = tl.constexpr(64)
 @triton.jit
 def attend_kernel(
     q_ptr, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, positions_ptr,
-    ancestors_ptr, partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh,
+    partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh,
     stride_vb, stride_vw, stride_vh, scale,
-    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
     SIZE_PAD: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
@@ -43,11 +43,11 @@ def attend_kernel(
     await_previous(PDL)
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     first_row, last_row = row_tile * TILE, tl.minimum(row_tile * TILE + TILE, WIDTH * GROUP) - 1
-    seen_by_all = tl.minimum(length, room) if HAS_BLOCK or HAS_TREE else length + first_row // GROUP + 1
+    seen_by_all = tl.minimum(length, room) if HAS_BLOCK else length + first_row // GROUP + 1
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
     seen = total if HAS_BLOCK else tl.minimum(total, length + last_row // GROUP + 1)
     oldest = oldest_seen(length, WINDOW)
-    if PROGRAMS == 1 and WINDOW > 0 and not HAS_BLOCK and not HAS_TREE:
+    if PROGRAMS == 1 and WINDOW > 0 and not HAS_BLOCK:
         # Rows of padding have windows behind the end.
         oldest = tl.minimum(oldest_seen(length + first_row // GROUP, WINDOW), tl.maximum(total - 1, 0))
     low = tl.zeros((TILE,), dtype=tl.int32)
@@ -56,10 +56,10 @@ def attend_kernel(
         low = row_position.to(tl.int32) + 1 - WINDOW
     least = split_tiles(first_row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
     most = split_tiles(last_row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
-    row_table_ptr, bits_ptr = table_ptr + sequence * stride_table, ancestors_ptr + sequence * WIDTH
+    row_table_ptr = table_ptr + sequence * stride_table
     out_ptrs = out_ptr + q_row[:, None] * SIZE + column[None, :]
     tile_of = (
-        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs,
+        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, partial_ptr, sums_ptr, out_ptrs,
         row, column, low, sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb,
         stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     )  # fmt: skip
@@ -68,7 +68,7 @@ def attend_kernel(
             size = tl.where(second == 0, least, most)
             first = oldest // TOKENS // size
             _attend(
-                tile_of, size, first, first + SPLITS, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS, WIDE,
+                tile_of, size, first, first + SPLITS, BLOCK_SIZE, HAS_BLOCK, CAUSAL, TILE, TOKENS, WIDE,
                 WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD, PARTS, PROGRAMS,
             )  # fmt: skip
     else:
@@ -76,7 +76,7 @@ def attend_kernel(
             first = oldest // TOKENS // size
             begin, behind = share_of(program, length, total, size, WINDOW, TOKENS, SPLITS, PROGRAMS)
             _attend(
-                tile_of, size, first + begin, first + behind, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
+                tile_of, size, first + begin, first + behind, BLOCK_SIZE, HAS_BLOCK, CAUSAL, TILE, TOKENS,
                 WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD, PARTS, PROGRAMS,
             )  # fmt: skip
     allow_next(PDL)
@@ -85,14 +85,14 @@ def attend_kernel(
 @triton.jit
 def _attend(
     tile_of, size, first_split, behind,
-    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
     PARTS: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Do what `attend_kernel` does for the rows whose splits have `size` tiles, from the first split to `behind`."""
     (
-        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs,
+        q, kv_ptr, exponents_ptr, block_k_ptr, block_v_ptr, row_table_ptr, partial_ptr, sums_ptr, out_ptrs,
         row, column, low, sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb,
         stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     ) = tile_of  # fmt: skip
@@ -101,7 +101,7 @@ def _attend(
     end = tl.minimum(tl.minimum(behind, oldest // TOKENS // size + SPLITS) * size, tl.cdiv(seen, TOKENS))
     # With small tiles a branch for the last tile costs more than reading it without a pipeline.
     middle = end
-    if HAS_BLOCK or HAS_TREE or TILE < _FULL_TILE:
+    if HAS_BLOCK or TILE < _FULL_TILE:
         middle = tl.minimum(end, tl.minimum(seen, seen_by_all) // TOKENS)
     # A single tile has nothing to load ahead, and starting a pipeline takes longer than the tile.
     middle = tl.where(end - begin <= 1, begin, middle)
@@ -132,7 +132,7 @@ def _attend(
             v = widened(v, value_exponents_ptr, place, None, q.dtype, SIZE)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
             if (tile * TOKENS + TOKENS > seen_by_all) | (WINDOW > 0):
-                sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
+                sees = _sees(position, row, length, total, low, CAUSAL, WINDOW, WIDTH, GROUP)
                 scores = tl.where(sees, scores, float("-inf"))
             top = highest(scores, scale)
             best, edge, whole_best, whole_mass, whole_sum = _end_split(
@@ -157,7 +157,7 @@ def _attend(
         v = _with_own(
             v, block_v_ptr, sequence, position - length, head, column, own, stride_vb, stride_vw, stride_vh, HAS_BLOCK
         )
-        sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
+        sees = _sees(position, row, length, total, low, CAUSAL, WINDOW, WIDTH, GROUP)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
         scores = tl.where(sees, scores, float("-inf"))
         top = highest(scores, scale)
@@ -219,27 +219,16 @@ def _with_own(
 
 @triton.jit
 def _sees(
-    position, row, length, total, low, bits_ptr,
-    CAUSAL: tl.constexpr, HAS_TREE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    position, row, length, total, low,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Return which rows see which positions: those of their path, of their block, or up to their own."""
+    """Return which rows see which positions: those of their block, or up to their own."""
     sees = (position < total)[None, :]
-    if HAS_TREE:
-        bits = tl.load(bits_ptr + row // GROUP, mask=row < WIDTH * GROUP, other=0)
-        sees &= (position < length)[None, :] | _has(bits, position - length)
-    elif CAUSAL:
+    if CAUSAL:
         sees &= position[None, :] <= length + (row // GROUP)[:, None]
     if WINDOW > 0:
-        # A row of a tree is stored at another place than its position.
-        sees &= (position[None, :] >= low[:, None]) | ((position >= length)[None, :] & HAS_TREE)
+        sees &= position[None, :] >= low[:, None]
     return sees
-
-
-@triton.jit
-def _has(bits, index):
-    """Whether each row's word holds each bit; bits outside of it are not held."""
-    inside = (index >= 0) & (index < 64)
-    return ((bits[:, None] >> tl.where(inside, index, 0).to(tl.int64)[None, :]) & 1 != 0) & inside[None, :]
 
 
 @triton.jit

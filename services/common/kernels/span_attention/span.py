@@ -16,10 +16,10 @@ class Mask:
 
     `window` counts positions, the row's own included; 0 means no limit. Bit i of row j in `ancestors_BW`, int64, lets
     row j see row i of its span, i <= j: in a tree the rows it descends from and itself. The position of such a row is
-    the context's length plus the number of its ancestors, and a window must hold the whole span. Without `ancestors_BW`
+    the context's length plus its ancestors, `depths_BW`, and a window must hold the whole span. Without `ancestors_BW`
     rows see the rows before them, and all rows of a block that is not `causal`. For a GPU `lineage_BWW`, int32,
-    says the same: the row of a row's ancestor at each depth, itself at its own; and `depths_BW` how many it has. With
-    these a row has the bits that its path has as a chain.
+    says the same: the row of a row's ancestor at each depth, itself at its own. With it a row has the bits that its
+    path has as a chain.
     """
 
     window: int = 0
@@ -35,17 +35,6 @@ class Mask:
 
 
 OPEN = Mask()
-
-
-def masked_positions(lengths_B: Tensor, ancestors_BW: Tensor, window: int, depths_BW: Tensor | None = None) -> Tensor:
-    """Return the positions of a tree's rows, by the number of their ancestors, where that is not told."""
-    width = ancestors_BW.shape[1]
-    assert width <= _BITS, "a row's ancestors are bits of one word"
-    assert not window or window >= width, "a window holds a whole tree"
-    if depths_BW is not None:
-        return lengths_B[:, None] + depths_BW
-    bits_BWN = ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
-    return lengths_B[:, None] + (bits_BWN & 1).sum(-1) - 1
 
 
 def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask: Mask, causal: bool) -> Tensor:
@@ -125,8 +114,8 @@ def plan_span(
         positions_BW, slots_T, reach_B = place_span(block_table_BN, lengths_B, width, block_size, valid_B)
     else:
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
-    if mask.ancestors_BW is not None:
-        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window, mask.depths_BW)
+    if mask.depths_BW is not None:
+        positions_BW = lengths_B[:, None] + mask.depths_BW
     if not lengths_B.is_cuda:
         if mask.ancestors_BW is None:
             gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
@@ -140,27 +129,20 @@ def plan_span(
     )  # fmt: skip
 
 
-def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask = OPEN) -> Span:
+def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
     """Plan rows that write to no block and attend to the positions below their length and to one another."""
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
-    if mask.ancestors_BW is not None:
-        positions_BW = masked_positions(lengths_B, mask.ancestors_BW, mask.window, mask.depths_BW)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
-        if not mask.is_open:
-            bias_B1WT = _masked_context(gather_BT.shape[1], lengths_B, positions_BW, mask)
     reach_B, slots_T = lengths_B + width, torch.arange(positions_BW.numel(), device=lengths_B.device)
-    return Span(
-        block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
-    )
+    return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 
 def seen_through(span: Span, mask: Mask) -> Span:
     """Return a drafter's block as the layers with a mask see it; one plan serves layers of all kinds."""
     if mask.is_open:
         return span
-    assert mask.ancestors_BW is None, "a tree's rows sit elsewhere: plan_context places them"
     bias_B1WT = None
     if span.gather_BT is not None:
         bias_B1WT = _masked_context(span.gather_BT.shape[1], span.lengths_B, span.positions_BW, mask)

@@ -87,8 +87,8 @@ def test_rows_of_padding_see_what_the_last_real_one_sees() -> None:
 
 
 def test_rows_of_a_tree_see_their_branch_and_the_window_before_it() -> None:
-    ancestors_BW = torch.tensor([[0b001, 0b011, 0b101]])
-    span = plan_span(tables([4], 4), torch.tensor([6]), 3, BLOCK_SIZE, mask=Mask(ancestors_BW=ancestors_BW))
+    mask = Mask(ancestors_BW=torch.tensor([[0b001, 0b011, 0b101]]), depths_BW=torch.tensor([[0, 1, 1]]))
+    span = plan_span(tables([4], 4), torch.tensor([6]), 3, BLOCK_SIZE, mask=mask)
     seen = seen_within(span, 4)
     assert seen.bias_B1WT is not None
     # Places from 3 on: three of the context, and three rows of which the last two stand at one position.

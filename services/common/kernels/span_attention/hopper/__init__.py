@@ -16,7 +16,7 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
-__all__ = ["Own", "TileCut", "attend_tiles", "tiles_fit", "tiles_of", "tree_tiles_of"]
+__all__ = ["Own", "TileCut", "attend_tiles", "tiles_of", "tree_tiles_of"]
 
 Own = tuple[Tensor, Tensor]
 """Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
@@ -48,18 +48,9 @@ def tree_tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | Non
     return cut if _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, False, nodes=True)) else None
 
 
-def tiles_fit(kv_2NSHD: Tensor, span: Span) -> bool:
-    """Whether the kernel reads such keys and values, and such tables, of rows that see all that is before them."""
-    return span.mask.is_open and _readable_pages(kv_2NSHD, span)
-
-
 def _fit(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> bool:
-    return q_BWHD.dtype == torch.bfloat16 and _readable_pages(kv_2NSHD, span)
-
-
-def _readable_pages(kv_2NSHD: Tensor, span: Span) -> bool:
     block, tables = span.block_size, (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
-    if not kv_2NSHD.is_cuda or kv_2NSHD.dtype != torch.bfloat16 or not kv_2NSHD.is_contiguous():
+    if not kv_2NSHD.is_cuda or {q_BWHD.dtype, kv_2NSHD.dtype} != {torch.bfloat16} or not kv_2NSHD.is_contiguous():
         return False
     if block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
         return False
