@@ -24,6 +24,7 @@ from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, ty
 from services.common.request.errors import Code
 from services.common.serving import tracing
 from services.gateway.tenancy.tenants import digest
+from services.target.engine.idempotency import KeyStore
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
 from tests.support.fakes_target import FakeTarget
@@ -32,6 +33,8 @@ from tests.support.kept_calls import Kept, Lines
 
 AT_ONCE = 64
 SETTLED_S = 30.0
+DRAFTED = 3
+"""Drafts of each round of a FakeTarget."""
 TENANTS = ("a", "b", "full")
 SECRET = "the word that no line may hold"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -39,6 +42,7 @@ SERVICE = "/paceline.v1.InferenceService"
 OF_STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
 OF_STATUS |= {
     405: "INVALID_ARGUMENT",
+    409: "ALREADY_EXISTS",
     413: "RESOURCE_EXHAUSTED",
     415: "INVALID_ARGUMENT",
     429: "RESOURCE_EXHAUSTED",
@@ -87,7 +91,7 @@ class Crowd:
             self.generate, self.wrong_field, self.no_key, self.full, self.tokenize, self.model, self.no_method,
             self.chat, self.stream, self.several, self.leave, self.http_no_key, self.http_full, self.no_path,
             self.no_way, self.large, self.no_json, self.broken, self.no_http, self.models, self.one_model, self.probe,
-            self.preflight, self.bad_name,
+            self.preflight, self.bad_name, self.repeat,
         ]  # fmt: skip
 
     def key(self, key: str) -> dict[str, Any]:
@@ -151,8 +155,11 @@ class Crowd:
     async def _whole(self, tenant: str, path: str, body: dict[str, Any]) -> None:
         reply = await self.client(tenant).post(path, body)
         self._end(path, reply.status, tenant)
-        usage = reply.json["usage"]
-        reasons = [choice["paceline"]["finish_reason"] for choice in reply.json["choices"]]
+        self._told(tenant, reply.json)
+
+    def _told(self, tenant: str, answer: dict[str, Any]) -> None:
+        usage = answer["usage"]
+        reasons = [choice["paceline"]["finish_reason"] for choice in answer["choices"]]
         self.told.tokens(tenant, usage["prompt_tokens"], usage["completion_tokens"], reasons)
 
     async def chat(self, tenant: str) -> None:
@@ -186,6 +193,13 @@ class Crowd:
 
     async def http_full(self, tenant: str) -> None:
         await self._refused(CHAT, chat(SECRET), "full")
+
+    async def repeat(self, tenant: str) -> None:
+        """A call that is known by its key: it is refused once it has been tokenised and placed."""
+        reply = await self.client(tenant).post(COMPLETIONS, completion(SECRET), {"idempotency-key": "once"})
+        self._end(COMPLETIONS, reply.status, tenant)
+        if reply.status == 200:
+            self._told(tenant, reply.json)
 
     async def no_path(self, tenant: str) -> None:
         await self._refused(f"/v1/{SECRET.replace(' ', '-')}", {}, tenant, "other")
@@ -243,7 +257,7 @@ async def recording(
     monkeypatch.setattr(logger, "level", logging.INFO)
     logger.addHandler(lines)
     try:
-        fakes = [FakeTarget(slots=AT_ONCE)]
+        fakes = [FakeTarget(slots=AT_ONCE, keys=KeyStore())]
         async with serving(folder, fakes, tenants=str(file), max_requests=10_000, **settings) as (one, client):
             yield one, client, lines, kept
     finally:
@@ -321,6 +335,11 @@ def agree(told: Told, lines: list[dict[str, Any]], text: str) -> None:
     assert series(text, "gateway_finishes_total") == {(reason,): n for reason, n in told.finishes.items()}
     assert {line["served_by"] for line in stayed} == {"pair-0"}
     left = [line for line in lines if line["code"] == "CANCELLED"]
+    asked = sum(told.prompt.values()) + sum(line["prompt_tokens"] for line in left)
+    assert sum(series(text, "gateway_prompt_tokens_total").values()) == asked, "a refused prompt is nobody's"
+    lengths = len(left) + sum(n for (end, code), n in told.ends.items() if code == "OK" and end in GENERATING)
+    assert series(text, "request_prompt_length_count") == {(): lengths}
+    assert all(line["drafted"] == DRAFTED * line["rounds"] for line in (*stayed, *left)), "those of a client that left too"
     gone = sum(line["completion_tokens"] for line in left)
     counted = series(text, "gateway_generation_tokens_total")
     assert sum(counted.values()) == sum(told.completion.values()) + gone

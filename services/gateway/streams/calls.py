@@ -236,7 +236,7 @@ class Calls:
         metrics.request_seconds.observe(call.duration_s)
         for reason in call.finish_reasons:
             metrics.gateway_finishes[reason].inc()
-        if call.prompt_tokens:
+        if call.prompt_tokens and not call.refused:
             metrics.gateway_prompt_tokens[call.label].inc(call.prompt_tokens)
             metrics.gateway_cached_prompt_tokens[call.label].inc(call.cached_tokens)
             metrics.gateway_generation_tokens[call.label].inc(call.completion_tokens)

@@ -69,8 +69,8 @@ Cancel = Callable[["Attempt", int, str], None]
 class Attempt:
     """News of the request come in through `deliver` and go out through `next`.
 
-    `observed` counts rounds as the gateway saw them: what is known when a target dies without its own statistics, so
-    drafts that were rejected are missing from it.
+    `observed` counts rounds as their updates tell them: what is known of a target that dies, or whose client leaves,
+    before it has told its own statistics.
     """
 
     def __init__(self, name: str, resumed: int, outbox: Outbox, cancel: Cancel) -> None:
@@ -105,12 +105,8 @@ class Attempt:
             update = update.scored_behind(self._scored)
             self._scored += len(update.scores)
         if update.token_ids:
-            if not self._first:
-                accepted, observed = len(update.token_ids) - 1, self.observed
-                observed.rounds += 1
-                observed.drafted += accepted
-                observed.accepted += accepted
-                observed.histogram[accepted] += 1
+            if not self._first:  # the prompt's own round is none of speculation
+                self.observed.round(update.drafted, update.accepted)
             self._first = False
             if update.position != self._next_position:
                 self.cancel(self._next_position, "cancel")

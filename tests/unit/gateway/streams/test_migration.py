@@ -31,7 +31,8 @@ Script = Callable[[int], list[tuple[int, Update]]]
 
 
 def tokens(first: int, last: int, end: Any = None) -> Update:
-    return Update(first, TEXT[first:last], end=end)
+    """A round that drafted seven, of which all but the last of its tokens were taken."""
+    return Update(first, TEXT[first:last], end=end, drafted=7, accepted=last - first - 1)
 
 
 def stats(rounds: int) -> Speculation:
@@ -111,9 +112,10 @@ async def test_lost_and_moved_requests_go_on_where_they_were() -> None:
     assert pool.avoided == [set(), {"p0"}, {"p1"}]
     totals = one.totals
     assert totals.migrations == 2
-    # The lost target was seen to accept two drafts in one round after the token of its prefill.
+    # The lost target was seen to accept two of seven drafts in one round after the token of its prefill.
     assert totals.speculation.rounds == 1 + 2 + 3
     assert totals.speculation.accepted == 2 + 2 + 3
+    assert totals.speculation.drafted == 7 + 6 + 9
     assert totals.speculation.histogram == Counter({2: 1, 1: 5})
     assert totals.usage == Usage(0, 2.0, 3.0, 4.0)
 
