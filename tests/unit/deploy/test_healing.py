@@ -182,9 +182,12 @@ async def test_a_target_that_keeps_crashing_is_given_up_though_ray_restarts_it(r
     async with running(restart_limit=3) as rig:
         await rig.until("ready")
         target = Held.made["pair-0"]._target
-        for crash in range(4):
-            target.answer = replace(target.answer, pid=10_000 + crash)
-            await asyncio.sleep(0.05)
+        held = Held.made["pair-0"]
+        async with asyncio.timeout(WAIT_S):
+            for crash in range(4):
+                target.answer = replace(target.answer, pid=10_000 + crash)
+                while held.status.target_pid != target.answer.pid and not rig.running.done():
+                    await asyncio.sleep(0.005)
         with pytest.raises(ExceptionGroup) as ended:
             await asyncio.wait_for(rig.running, WAIT_S)
         assert isinstance(ended.value.exceptions[0], controller.NoPairLeftError)

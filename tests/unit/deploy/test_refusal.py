@@ -100,8 +100,10 @@ async def test_an_actor_reports_a_failure_and_ends_only_when_trying_again_may_he
     if moment != "start":
         assert (await host.report()).failure is None
         service.fatal.set_exception(error)
-    await asyncio.sleep(0.05)
-    report = await host.report()
+    async with asyncio.timeout(30):
+        while (report := await host.report()).failure is None or not (exits or report.failure.final):
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(2 * actors.TELL_S)
     verb = "failed" if moment == "later" else "cannot start"
     assert report.failure is not None
     assert report.failure.message == f"the target {verb}: {error}"
