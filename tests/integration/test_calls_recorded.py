@@ -339,7 +339,9 @@ def agree(told: Told, lines: list[dict[str, Any]], text: str) -> None:
     assert sum(series(text, "gateway_prompt_tokens_total").values()) == asked, "a refused prompt is nobody's"
     lengths = len(left) + sum(n for (end, code), n in told.ends.items() if code == "OK" and end in GENERATING)
     assert series(text, "request_prompt_length_count") == {(): lengths}
-    assert all(line["drafted"] == DRAFTED * line["rounds"] for line in (*stayed, *left)), "those of a client that left too"
+    assert all(line["drafted"] == DRAFTED * line["rounds"] for line in (*stayed, *left)), (
+        "those of a client that left too"
+    )
     gone = sum(line["completion_tokens"] for line in left)
     counted = series(text, "gateway_generation_tokens_total")
     assert sum(counted.values()) == sum(told.completion.values()) + gone
