@@ -20,7 +20,7 @@ OPERATORS = {
     name: found
     for package in PACKAGES
     for name, found in vars(package).items()
-    if isinstance(found, Operator) and found.reference.__module__ == f"{package.__name__}.reference"
+    if isinstance(found, Operator) and found.reference.__module__ in (package.__name__, f"{package.__name__}.reference")
 }
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.common.kernels import prepare_span as prepare_rows
 from services.common.kernels.accept import accept
 from services.common.kernels.mailbox import read_mailbox
-from services.common.kernels.prepare_span import reference as prepare_rows
 from services.common.kernels.span_attention import Mask, Span, plan_span
 from services.target.device import verify
 from tests.lossless.gate import Case, Tally, make_specs, run_gate

@@ -28,7 +28,7 @@ ARITHMETIC = (
     ),
     Mutant(
         "synthetic-acceptance-drawn-by-row",
-        "services.common.kernels.force_acceptance.reference",
+        "services.common.kernels.force_acceptance",
         "uniform(slots.seed_S[slots_B],",
         "uniform(torch.arange(len(slots_B)),",
         "tests/kernels/test_force_acceptance.py::test_a_draw_is_of_seed_and_position_whatever_the_row_slot_and_round",

@@ -16,7 +16,7 @@ from tests.mutants.windows import SLIDING
 SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
-TAKE = "services.common.kernels.mailbox.reference"
+TAKE = "services.common.kernels.mailbox"
 NOISE = "services.common.device.noise"
 TARGET = "services.common.model.target"
 HOST = "services.common.model.cpu.cpu"
@@ -25,7 +25,7 @@ VERIFY = "services.target.device.verify"
 PREFILL = "services.target.device.prefill"
 RING = "services.target.device.noise_ring"
 RUNNER = "services.target.device.runner"
-PUBLISH = "services.common.kernels.mailbox.reference"
+PUBLISH = "services.common.kernels.mailbox"
 PUBLISHER = "services.target.device.publish"
 
 _LOSSLESS = "tests/unit/target/device/test_runner_lossless.py::"
@@ -181,7 +181,7 @@ FORWARD = (
     ),
     Mutant(
         "a-selector-scores-by-the-anchor-alone",
-        "services.common.kernels.walk_candidates.reference",
+        "services.common.kernels.walk_candidates",
         "before_VR.index_select(0, token_B)",
         "before_VR.index_select(0, anchor_B)",
         DRAFTER_KINDS,

@@ -89,7 +89,7 @@ MASKS = (
     ),
     Mutant(
         "a-row-whose-masks-come-too-late-is-not-left-out",
-        "services.common.kernels.wait_masks.reference",
+        "services.common.kernels.wait_masks",
         "np.where(late_B, pad_slot, slots_B)",
         "slots_B",
         f"{_AHEAD}test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round",

@@ -4,11 +4,11 @@ from tests.mutants.mutation import Mutant
 
 ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
-READ = "services.common.kernels.nodes.reference"
+READ = "services.common.kernels.nodes"
 VERIFY = "services.target.device.verify"
 WIDTH = "services.target.scheduling.width.node_acceptance"
 COUNTS = "services.target.scheduling.width.acceptance"
-CHOICE = "services.common.kernels.choose_nodes.reference"
+CHOICE = "services.common.kernels.choose_nodes"
 _KERNELS = "tests/kernels/test_nodes.py::"
 _LOSSLESS = "tests/lossless/test_nodes.py::"
 _ACCEPTANCE = "tests/unit/target/scheduling/test_node_acceptance.py::"

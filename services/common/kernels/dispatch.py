@@ -22,7 +22,8 @@ def on_kernel(tensor: Tensor) -> bool:
 class Operator(Generic[P, R]):
     """A function in torch, its `reference`, and on a GPU that of its name and signature in `kernel.py` beside it.
 
-    Triton is imported by the first call that needs it.
+    It stands in the package itself, or in `reference.py` where more than the operator calls it. Triton is imported by
+    the first call that needs it.
     """
 
     def __init__(self, reference: Callable[P, R], told_by: int = 0) -> None:
@@ -37,6 +38,11 @@ class Operator(Generic[P, R]):
             return self.reference(*args, **kwargs)
         beside = import_module(f"{self.reference.__module__.removesuffix('.reference')}.kernel")
         return cast("R", getattr(beside, self.reference.__name__)(*args, **kwargs))
+
+
+def told_by(argument: int) -> Callable[[Callable[P, R]], Operator[P, R]]:
+    """Make an operator of a function, whose tensor at this place tells where it runs."""
+    return lambda reference: Operator(reference, argument)
 
 
 def compiled_kernels() -> Path:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from services.common.kernels import nodes
 from services.common.kernels.accept import Entrant, RoundResult, SlotState, accept
 from services.common.kernels.accept import kernel as accept_kernel
-from services.common.kernels.nodes import Nodes, keep_path, kernel, read_nodes, reference
+from services.common.kernels.nodes import Nodes, keep_path, kernel, read_nodes
 from services.common.kernels.prepare_span import kernel as seat_kernel
 from services.common.kernels.span_attention import Mask
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
@@ -24,7 +25,7 @@ TABLE = [[3, 5, 8, 0], [1, 0, 0, 0], [7, 4, 2, 9], [0, 0, 0, 0]]
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that are allocated have arrays, those that `there` makes do not."""
-    monkeypatch.setattr(reference, "on_kernel", lambda tensor: False)
+    monkeypatch.setattr(nodes, "on_kernel", lambda tensor: False)
 
 
 def there(host: Nodes) -> Nodes:

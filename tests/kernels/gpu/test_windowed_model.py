@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.cap_logits import reference as cap_reference
+from services.common.kernels.cap_logits import bounded
 from services.common.kernels.experts.kernel import Rating, Routes, route
 from services.common.model import load_target
 from tests.kernels.gpu.devices import DEVICE, DTYPES
@@ -50,7 +50,7 @@ def sure_rows(folder: Path) -> list[int]:
         rating = next(one for one in others if isinstance(one, Rating))
         asked = gates_TF[:, :count].double().cpu()
         if rating.bias_E is not None:
-            asked = (cap_reference.bounded(asked, rating.cap) if rating.cap else asked).sigmoid() + rating.bias_E.cpu()
+            asked = (bounded.reference(asked, rating.cap) if rating.cap else asked).sigmoid() + rating.bias_E.cpu()
         ordered = asked.sort(1, descending=True).values
         sure.logical_and_(ordered[:, top_k - 1] - ordered[:, top_k] > CLOSE * asked.std())
         return route(gates_TF, live_T, count, top_k, *others)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.common.kernels.cap_logits import bounded
 from services.common.kernels.cap_logits import kernel as cap_kernel
-from services.common.kernels.cap_logits import reference as cap_reference
 from services.common.kernels.experts.kernel import (
     FEW,
     BesideNorms,
@@ -19,15 +19,15 @@ from services.common.kernels.experts.kernel import (
     route,
 )
 from services.common.kernels.experts.reference import combined, rated, routed, taken
+from services.common.kernels.head_gates import gate_heads
 from services.common.kernels.head_gates import kernel as gate_kernel
-from services.common.kernels.head_gates import reference as gate_reference
 from services.common.kernels.linear import Normed, linear_gated
 from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.reference import linear_gated as linear_gated_reference
 from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.kernels.rope import Frequencies, RotationTable
+from services.common.kernels.sandwich import add_normed
 from services.common.kernels.sandwich import kernel as sandwich_kernel
-from services.common.kernels.sandwich import reference as sandwich_reference
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, near, randn
@@ -53,7 +53,7 @@ def test_a_result_is_normalised_before_it_is_added(dtype: torch.dtype, offset: f
     normed, total = sandwich_kernel.add_normed(fed, stream, own, following, squares, EPS, offset, scale)
     wide = None if scale is None else scale.float()
     around = own.float(), following.float()
-    expected, sum_ = sandwich_reference.add_normed(fed.float(), stream.float(), *around, squares, EPS, offset, wide)
+    expected, sum_ = add_normed.reference(fed.float(), stream.float(), *around, squares, EPS, offset, wide)
     near(total, sum_.double())
     near(finished(normed, dtype), expected.rows_TD.double())
     assert torch.equal(stream, before)
@@ -63,7 +63,7 @@ def test_a_result_is_normalised_before_it_is_added(dtype: torch.dtype, offset: f
 def test_heads_are_multiplied_by_their_gates(dtype: torch.dtype) -> None:
     mixed, gates = randn(ROWS, 3 * 16, dtype=dtype), 6 * randn(ROWS, 3, seed=2, dtype=dtype)
     gates[0] = torch.tensor([-90.0, 90.0, 0.0])
-    expected = gate_reference.gate_heads(mixed.float(), gates.float())
+    expected = gate_heads.reference(mixed.float(), gates.float())
     near(gate_kernel.gate_heads(mixed, gates), expected.double())
 
 
@@ -75,7 +75,7 @@ def test_gates_behind_other_lines_wait_for_their_norm(dtype: torch.dtype) -> Non
     one = end_rows(lines.clone(), normed, None, EPS)[:, 8:11]
     expected = gate_kernel.gate_heads(mixed.clone(), one)
     assert torch.equal(gate_kernel.gate_heads(mixed.clone(), lines[:, 8:11], normed, EPS), expected)
-    near(expected, gate_reference.gate_heads(mixed.clone(), lines[:, 8:11], normed, EPS).double())
+    near(expected, gate_heads.reference(mixed.clone(), lines[:, 8:11], normed, EPS).double())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,7 +83,7 @@ def test_bounds_of_logits(dtype: torch.dtype) -> None:
     """Logits that differ in the model's type still do, and in the same order."""
     logits = torch.linspace(-60, 90, 300).to(dtype).to(DEVICE)[None].repeat(2, 1)
     found = cap_kernel.bounded(logits, 30.0)
-    close(found, cap_reference.bounded(logits, 30.0))
+    close(found, bounded.reference(logits, 30.0))
     assert found.dtype == torch.float32
     assert torch.equal(found[0].diff() > 0, logits[0].float().diff() > 0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from services.common.kernels.prepare_span import reference as prepare_rows
+from services.common.kernels import prepare_span as prepare_rows
 from services.common.kernels.span_attention import Span, plan_span
 from services.common.model.states.states import Rows
 from services.target.build_device import Worker

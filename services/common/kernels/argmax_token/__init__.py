@@ -1,11 +1,37 @@
 """The best token, or the best few, of every row of logits, or of their product with the head."""
 
-from services.common.kernels.argmax_token import reference
+import torch
+from torch import Tensor
+
 from services.common.kernels.argmax_token.columns import columns_at_once
 from services.common.kernels.dispatch import Operator
+from services.common.kernels.linear.reference import linear
+from services.common.kernels.linear.weight import Weight
 
 __all__ = ["argmax_of_product", "argmax_token", "columns_at_once", "top_of_product"]
 
-argmax_token = Operator(reference.argmax_token)
-argmax_of_product = Operator(reference.argmax_of_product)
-top_of_product = Operator(reference.top_of_product)
+_ROWS = 512
+
+
+@Operator
+def argmax_token(logits: Tensor) -> Tensor:
+    """Return the argmax of the last dimension [...], int64; the lowest id among equals."""
+    return logits.argmax(-1)
+
+
+@Operator
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
+    """Return the argmax of every row of `rows @ weight.T` [R], int64; the lowest id among equals."""
+    if len(rows_RD) <= _ROWS:
+        return linear(rows_RD, weight_VD).argmax(-1)
+    return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])
+
+
+@Operator
+def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int) -> tuple[Tensor, Tensor]:
+    """Return the best scores of every row of `rows @ weight.T` [R, count], best first, and their tokens, int64.
+
+    There may be no more than tokens. On a GPU scores are float32, and among equals the lowest token is first.
+    """
+    values_RC, ids_RC = linear(rows_RD, weight_VD).topk(count, -1)
+    return values_RC, ids_RC

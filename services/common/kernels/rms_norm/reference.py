@@ -6,7 +6,11 @@ from torch import Tensor
 
 
 def rms_norm(x: Tensor, weight_D: Tensor | None, eps: float, offset: float = 0.0) -> Tensor:
-    """Return `x / rms(x) * (weight + offset)` over the last dimension, in few calls: on a CPU calls are the cost."""
+    """Return `x / rms(x) * (weight + offset)` over the last dimension; statistics in float32 or wider.
+
+    Zero-centred norms store their weights less one, and their `offset` is 1. Adding the one to a stored weight would
+    lose digits in a narrow type. It takes few calls here: on a CPU calls are the cost.
+    """
     if x.dtype != torch.float32 and x.dtype != torch.float64:
         if weight_D is None or offset == 0.0:
             return F.rms_norm(x, [x.shape[-1]], weight_D, eps)

@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.dispatch import told_by
 from services.common.kernels.normed import Normed
-from services.common.kernels.sandwich import reference
+from services.common.kernels.rms_norm.reference import rms_norm
 
 
+@told_by(1)
 def add_normed(
     fed_TD: Tensor,
     stream_TD: Tensor,
@@ -19,6 +20,8 @@ def add_normed(
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `(stream + norm(fed)) * scale`, and that sum, in memory of its own.
 
+    In torch the norm is divided already, and squares are left alone.
+
     Args:
         fed_TD: what the part made of rows.
         stream_TD: the residual stream.
@@ -29,8 +32,7 @@ def add_normed(
         offset: what the norms add to their weights.
         scale_1: what the sum is multiplied by; None: nothing.
     """
-    if on_kernel(stream_TD):
-        from services.common.kernels.sandwich import kernel
-
-        return kernel.add_normed(fed_TD, stream_TD, own_norm_D, next_norm_D, squares_T, eps, offset, scale_1)
-    return reference.add_normed(fed_TD, stream_TD, own_norm_D, next_norm_D, squares_T, eps, offset, scale_1)
+    total_TD = stream_TD + rms_norm(fed_TD, own_norm_D, eps, offset)
+    if scale_1 is not None:
+        total_TD = total_TD * scale_1
+    return Normed(rms_norm(total_TD, next_norm_D, eps, offset)), total_TD

@@ -24,7 +24,21 @@ def project_qkv(
     exponents_2NSH: Tensor | None = None,
     v_norm: bool = False,
 ) -> Tensor:
-    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    """Return the rotated queries [T, Hq, D]; store the rotated keys and the values at the rows' flat slots.
+
+    Args:
+        normed: the rows, [T, F].
+        qkv_FD: of queries, keys and values, (Hq + 2 Hkv) * D lines.
+        norm_HD: weights of the head norms, one row per query and key head; None for a model without them.
+        rotation: cosines and sines of the rows' positions.
+        kv_2NSHD: K/V of one layer.
+        slots_T: where each row goes, `block * S + offset`.
+        eps: of the norms.
+        bias_F: what the projection adds to each line; None for a model without it.
+        offset: what the head norms add to their weights.
+        exponents_2NSH: with them K/V are codes (`kv_codes`).
+        v_norm: whether heads of values are normalised, without a weight.
+    """
     mixed_TF = divided(linear(normed.rows_TD, qkv_FD), normed, eps)
     if v_norm:
         assert bias_F is None, "values have a bias or a norm"
