@@ -41,8 +41,9 @@ LAYOUTS: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False
 ANCHORED = ("dflash", "dspark")
 """Kinds of which there are two layouts: the anchor's row predicts, or it does not."""
 _REMEDY = ": take a drafter of one of these, or n-gram drafts, which need no checkpoint"
-SKIPPED = ("t2d", "verifier_")
-"""Beginnings of names of tensors that are for training alone."""
+_OTHERWISE = ": take another drafter, or n-gram drafts, which need no checkpoint"
+SKIPPED = ("t2d", "verifier_", "confidence_head.")
+"""Beginnings of names of tensors for training alone, and of a head that a file carries without asking for it."""
 
 
 class Kind(Protocol):
@@ -113,6 +114,7 @@ def _folders() -> Mapping[str, Kind]:
 KINDS: Mapping[str, Kind] = _folders()
 ARCHITECTURES: Mapping[str, str] = {each: name for name, kind in KINDS.items() for each in kind.ARCHITECTURES}
 """Folders of kinds by what `architectures` of config.json names."""
+_PROJECTORS = {each: name for name, kind in KINDS.items() for each in getattr(kind, "PROJECTORS", ())}
 _REFUSED = {architecture: reason for kind in KINDS.values() for architecture, reason in kind.REFUSED.items()}
 
 
@@ -135,13 +137,18 @@ def read_any_spec(folder: Path, anchored: bool | None = None) -> AnyDrafterSpec:
     name = speculators.kind_of(folder)
     if name is None:
         architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED, _REMEDY)
-        name = ARCHITECTURES[architecture]
+        projector = fields.nested("dflash_config").take("projector_type", (str, type(None)), default=None)
+        name = _PROJECTORS.get(projector, ARCHITECTURES[architecture])
     elif name in KINDS:
-        fields = getattr(KINDS[name], "translated", speculators.translated)(folder)
+        fields = None  # translated below
     else:
         told = f"{name!r} is not supported, only {sorted(KINDS)}{_REMEDY}"
         raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")
-    spec = KINDS[name].read_spec(fields)
+    try:
+        fields = fields or getattr(KINDS[name], "translated", speculators.translated)(folder)
+        spec = KINDS[name].read_spec(fields)
+    except ModelError as error:
+        raise ModelError(f"{error}{'' if ': take ' in str(error) else _OTHERWISE}") from error
     spec = replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
     return spec if anchored is None else _anchored(spec, anchored, folder)
 

@@ -37,7 +37,7 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
         masks=masks,
         logit_scale=_scale(fields, inner, "output_multiplier"),
         logit_cap=_cap(fields, inner),
-        anchor_predicts=bool(_holder(fields, inner, "sample_from_anchor").take(*_ANCHOR, default=None)),
+        anchor_predicts=bool(holder_of(fields, inner, "sample_from_anchor").take(*_ANCHOR, default=None)),
         draft_vocab=_draft_vocab(fields, stack.vocab_size),
     )
 
@@ -62,8 +62,12 @@ def default_layer_ids(target_layers: int, draft_layers: int) -> tuple[int, ...]:
     return tuple(round(1 + index * step) for index in range(draft_layers))
 
 
-def _holder(fields: Fields, inner: Fields, name: str) -> Fields:
-    """Return where a key stands: in `dflash_config`, or beside it."""
+def holder_of(fields: Fields, inner: Fields, name: str) -> Fields:
+    """Return where a key stands: in `dflash_config`, or beside it.
+
+    Raises:
+        ModelError: in both, with values that differ.
+    """
     own, other = (where.take(name, _ANY, default=None) for where in (fields, inner))
     if own is not None and other is not None and own != other:
         raise fields.error(name, f"differs from {inner.prefix}{name}")
@@ -71,7 +75,7 @@ def _holder(fields: Fields, inner: Fields, name: str) -> Fields:
 
 
 def _block_size(fields: Fields, inner: Fields) -> int:
-    holder = _holder(fields, inner, "block_size")
+    holder = holder_of(fields, inner, "block_size")
     size = holder.positive("block_size", most=_MOST_BLOCK)
     if size < 2:
         raise holder.error("block_size", f"must be at least 2, is {size}")
@@ -87,13 +91,13 @@ def _short_sizes(inner: Fields, block_size: int) -> tuple[int, ...]:
 
 
 def _mask_id(fields: Fields, inner: Fields, vocab: int) -> int:
-    holder = _holder(fields, inner, "mask_token_id")
+    holder = holder_of(fields, inner, "mask_token_id")
     (mask_id,) = token_ids(holder, "mask_token_id", [holder.take("mask_token_id", (int,))], vocab)
     return mask_id
 
 
 def _layer_ids(fields: Fields, inner: Fields, target_layers: int, draft_layers: int) -> tuple[int, ...]:
-    holder = _holder(fields, inner, "target_layer_ids")
+    holder = holder_of(fields, inner, "target_layer_ids")
     default = list(default_layer_ids(target_layers, draft_layers)) if target_layers else None
     layer_ids = tuple(holder.take("target_layer_ids", (list,), **({"default": default} if default else {})))
     most = target_layers or MOST_LAYERS
@@ -104,8 +108,8 @@ def _layer_ids(fields: Fields, inner: Fields, target_layers: int, draft_layers: 
 
 def _target_layers(fields: Fields, inner: Fields) -> int:
     """Return how many layers the target has; files that name the layers they read need not say."""
-    holder = _holder(fields, inner, "num_target_layers")
-    if holder.take("num_target_layers", _ANY, default=None) is None and fields.take("target_layer_ids", _ANY, None):
+    holder, named = (holder_of(fields, inner, name) for name in ("num_target_layers", "target_layer_ids"))
+    if holder.take("num_target_layers", _ANY, default=None) is None and named.take("target_layer_ids", _ANY, None):
         return 0
     return holder.positive("num_target_layers", most=MOST_LAYERS)
 
@@ -147,11 +151,11 @@ def _window(fields: Fields, block_size: int) -> int:
 
 
 def _scale(fields: Fields, inner: Fields, name: str) -> float:
-    return _holder(fields, inner, name).number(name, default=1.0)
+    return holder_of(fields, inner, name).number(name, default=1.0)
 
 
 def _cap(fields: Fields, inner: Fields) -> float:
     """Return the bound of the logits; null and 0 are none."""
     name = "final_logit_softcapping"
-    holder = _holder(fields, inner, name)
+    holder = holder_of(fields, inner, name)
     return holder.number(name) if holder.take(name, (int, float, NoneType), default=None) else 0.0

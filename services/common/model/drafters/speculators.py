@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.model.fields.fields import Fields, read_object
+from services.common.model.fields.known_keys import IGNORED
 from services.common.model.files.checkpoint import CONFIG_FILE
 
 TYPE = "speculators_model_type"
@@ -59,7 +60,7 @@ def translated(folder: Path) -> Fields:
         values["is_causal"] = False
     values["sample_from_anchor"] = outer.take("sample_from_anchor", (bool, type(None)), default=None) or False
     values["target_layer_ids"] = _taps(outer)
-    outer.finish(_TRAINING)
+    outer.finish(_TRAINING | IGNORED)
     return Fields(path, values | {"dflash_config": inner})
 
 

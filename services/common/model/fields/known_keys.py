@@ -22,8 +22,9 @@ _GENERATION = frozenset({
 })  # fmt: skip
 _LIBRARY = frozenset({
     "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "architectures", "attn_implementation",
-    "auto_map", "chunk_size_feed_forward", "dtype", "finetuning_task", "id2label", "label2id", "model_name",
-    "model_type", "name_or_path", "output_attentions", "output_hidden_states", "output_scores", "problem_type",
+    "auto_map", "base_model_ep_plan", "base_model_pp_plan", "base_model_tp_plan", "chunk_size_feed_forward", "dtype",
+    "finetuning_task", "id2label", "ignore_keys_at_rope_validation", "label2id", "model_name", "model_type",
+    "name_or_path", "output_attentions", "output_hidden_states", "output_scores", "problem_type",
     "return_dict", "return_dict_in_generate", "task_specific_params", "tf_legacy_loss", "tie_encoder_decoder",
     "torch_dtype", "torchscript", "transformers.js_config", "transformers_version", "use_bfloat16", "use_cache",
 })  # fmt: skip

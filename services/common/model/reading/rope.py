@@ -36,7 +36,7 @@ def read_rope(fields: Fields, head_dim: int, share: float | None = None) -> tupl
     if turning is not None and scaling is not None:
         raise inner.error("rope_type", "a scaling of heads that turn in part is not supported")
     inner.neutral(_SHARE, (1, 1.0, None))
-    inner.finish(frozenset() if share is None else _OF_IMAGES)
+    inner.finish(_OF_IMAGES)
     if isinstance(scaling, Yarn):
         positions = max(positions, int(min(scaling.factor * scaling.original_positions, _MOST_POSITIONS + 1)))
         if positions > _MOST_POSITIONS:

@@ -141,7 +141,7 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
         (GATED | {"num_experts": 8}, "num_experts: "),
         ({"speculators_model_type": "medusa"}, "speculators_model_type: 'medusa' is not supported, only .*dspark"),
         (
-            {"architectures": [["DFlash2DraftModel"], "Eagle3LlamaForCausalLM"]},
+            {"architectures": [["DFlash2DraftModel"], "Eagle3DeepseekV2ForCausalLM"]},
             "architectures: .* only .'DFlash2DraftModel', .*, 'LlamaForCausalLMEagle3', 'Qwen3DSparkModel'",
         ),
     ],

@@ -10,20 +10,26 @@ import torch
 from services.common.model.drafters.dspark.confidence import Confidence
 from services.common.model.drafters.dspark.markov import MarkovHead
 from services.common.model.drafters.heads import ArgmaxHead, DraftHead
-from services.common.model.drafters.reading import finish_block, read_block
+from services.common.model.drafters.reading import finish_block, holder_of, read_block
 from services.common.model.drafters.spec import DrafterSpec, LayerTensors
 from services.common.model.drafters.vocabulary import read_vocabulary
 from services.common.model.fields.fields import Fields
+from services.common.model.fields.known_keys import NEUTRAL_DFLASH
 from services.common.model.files.checkpoint import IntegerSource
 from services.common.model.reading.reading import SLIDING
 from services.common.model.stack import Stack, draft_stack
 from services.common.model.weights.weights import Shapes
 
 ARCHITECTURES = ("Qwen3DSparkModel", "DSparkDraftModel")
+PROJECTORS = ("dspark",)
+"""What `dflash_config` calls this kind in files under the name of DFlash."""
 REFUSED: dict[str, str] = {}
 _FIRST, _SECOND = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight"
 _CONFIDENCE = "confidence_head.proj"
 _MOST_RANK = 1 << 14
+_FLAG = bool, type(None)
+_NEUTRAL = {**NEUTRAL_DFLASH, "attention_mode": (None, "gqa"), "projector_type": (None, *PROJECTORS)}
+"""Latent and recurrent attention are other arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,33 +41,62 @@ class DSparkSpec(DrafterSpec):
 
 
 def read_spec(fields: Fields) -> DSparkSpec:
-    """Read config.json as DeepSpec writes it: the keys of the drafter stand beside those of its layers.
+    """Read config.json as DeepSpec writes it, or with the drafter's keys in `dflash_config`, as its other makers do.
 
     Where a file does not say, the anchor's row predicts.
 
     Raises:
         ModelError: a key is malformed, inconsistent, or asks for what is not implemented.
     """
-    anchored = fields.take("sample_from_anchor", (bool, type(None)), default=None) is not False
     inner = fields.nested("dflash_config")
+    anchored = _anchored(fields, inner)
     if SLIDING in (fields.take("layer_types", (list, type(None)), default=None) or ()):
         raise fields.error("layer_types", f"a DSpark drafter with {SLIDING} is not supported")
     block = read_block(fields, inner)
-    rank = fields.take("markov_rank", (int,), default=0)
+    holder = holder_of(fields, inner, "markov_rank")
+    rank = holder.take("markov_rank", (int,), default=0)
     if not 0 <= rank <= _MOST_RANK:
-        raise fields.error("markov_rank", f"must be in [0, {_MOST_RANK}], is {rank}")
-    head_type = fields.take("markov_head_type", (str, type(None)), default=None)
+        raise holder.error("markov_rank", f"must be in [0, {_MOST_RANK}], is {rank}")
+    holder = holder_of(fields, inner, "markov_head_type")
+    head_type = holder.take("markov_head_type", (str, type(None)), default=None)
     if rank and head_type not in (None, "vanilla"):
-        raise fields.error("markov_head_type", f"{head_type!r} is not supported, only 'vanilla' is published")
-    confident = fields.take("enable_confidence_head", (bool,), default=False)
-    with_markov = fields.take("confidence_head_with_markov", (bool,), default=False)
-    if with_markov and confident and not rank:
-        raise fields.error("confidence_head_with_markov", "asks for a markov_rank above 0")
+        raise holder.error("markov_head_type", f"{head_type!r} is not supported, only 'vanilla' is published")
+    inputs = _confidence_inputs(fields, inner, block.hidden_size, rank)
     fields.take("num_anchors", (int, type(None)), default=None)
-    inputs = block.hidden_size + (rank if with_markov else 0)
+    fields.neutral("target_hidden_size", (None, block.hidden_size))
+    for name, allowed in _NEUTRAL.items():
+        inner.neutral(name, allowed)
+    inner.take("confidence_head_alpha", (int, float, type(None)), default=None)
     finish_block(fields, inner)
     own = vars(block) | {"anchor_predicts": anchored}
-    return DSparkSpec(**own, markov_rank=rank, confidence_inputs=inputs if confident else 0)
+    return DSparkSpec(**own, markov_rank=rank, confidence_inputs=inputs)
+
+
+def _anchored(fields: Fields, inner: Fields) -> bool:
+    """Return whether the anchor's row predicts: as labels were shifted in training, where a file says only that."""
+    said = holder_of(fields, inner, "sample_from_anchor").take("sample_from_anchor", _FLAG, default=None)
+    shifted = inner.take("shift_label", _FLAG, default=None)
+    if said is not None and shifted is not None and said != shifted:
+        raise inner.error("shift_label", "differs from sample_from_anchor")
+    return (shifted if said is None else said) is not False
+
+
+def _confidence_inputs(fields: Fields, inner: Fields, hidden: int, rank: int) -> int:
+    """Return what the head of confidence reads of a row, 0 without one.
+
+    Files with the keys in `dflash_config` mean the code of the token before as well where they do not say.
+    """
+    holder = holder_of(fields, inner, "enable_confidence_head")
+    confident = holder.take("enable_confidence_head", _FLAG, default=None) or inner.take(
+        "use_confidence_head", _FLAG, default=None
+    )
+    holder = holder_of(fields, inner, "confidence_head_with_markov")
+    with_markov = holder.take("confidence_head_with_markov", _FLAG, default=None)
+    if with_markov is None:
+        with_markov = bool(inner and rank)
+    if with_markov and confident and not rank:
+        raise holder.error("confidence_head_with_markov", "asks for a markov_rank above 0")
+    return hidden + (rank if with_markov else 0) if confident else 0
 
 
 def head_shapes(spec: DrafterSpec) -> Shapes:

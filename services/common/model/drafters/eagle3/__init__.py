@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from services.common.model.drafters.chain_cell import ChainParts, norm_of, product_of
-from services.common.model.drafters.eagle3.reading import DEEPSPEC, EAGLE, REFUSED, Eagle3Spec, read_spec, translated
+from services.common.model.drafters.eagle3.reading import (
+    ALIAS,
+    DEEPSPEC,
+    EAGLE,
+    REFUSED,
+    Eagle3Spec,
+    read_spec,
+    translated,
+)
 from services.common.model.drafters.spec import EMBED, FC, HEAD, NORM, ChainSpec
 from services.common.model.files.checkpoint import IntegerSource
 from services.common.model.weights.weights import Shapes, layer_shapes, read_layer
@@ -30,7 +38,7 @@ __all__ = [
     "translated",
 ]
 
-ARCHITECTURES = (EAGLE, DEEPSPEC)
+ARCHITECTURES = (EAGLE, ALIAS, DEEPSPEC)
 TABLES: tuple[str, ...] = (EMBED, HEAD)
 _LAYER, _OTHER = "layers.0.", "midlayer."
 """How names of the layer's tensors begin, here and in EAGLE's own files."""

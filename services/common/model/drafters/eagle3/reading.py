@@ -15,6 +15,8 @@ from services.common.model.reading.reading import MOST_LAYERS, finish, read_stac
 
 _LOG = logging.getLogger(__name__)
 EAGLE, DEEPSPEC, LIBRARY = "LlamaForCausalLMEagle3", "Qwen3Eagle3Model", "Eagle3Speculator"
+ALIAS = "Eagle3LlamaForCausalLM"
+"""What a server calls EAGLE's own class, and some makers of its files too."""
 _PARALLEL = "drafts of all positions at once (P-EAGLE) are not supported: take an EAGLE-3 drafter of one token a step"
 REFUSED = {
     "PEagleSpeculator": _PARALLEL,
@@ -68,6 +70,7 @@ def read_spec(fields: Fields) -> Eagle3Spec:
     taps = _own_taps(fields) if name == DEEPSPEC else _taps(fields, inner)
     stack = read_stack(fields, bias=bias, qk_norm=qk_norm)
     size = fields.positive("draft_vocab_size", default=stack.vocab_size, most=stack.vocab_size)
+    fields.neutral("truncated_vocab_size", (None, size))
     _refuse(fields, inner, stack.hidden_size)
     return Eagle3Spec(
         **vars(stack),
@@ -93,7 +96,8 @@ def translated(folder: Path) -> Fields:
     values |= {name: value for name in kept if (value := outer.take(name, _ANY, default=None)) is not None}
     if "norm_before_residual" not in values:
         _LOG.info("%s: norm_before_residual is missing: false, as the library has it", path)
-    outer.finish(_TRAINING)
+    outer.take("inference_type", (str, type(None)), default=None)  # text, or images beside it
+    outer.finish(_TRAINING | IGNORED)
     return Fields(path, values)
 
 
@@ -106,6 +110,8 @@ def _taps(fields: Fields, inner: Fields) -> tuple[int, ...]:
     ids = holder.take(_TAPS, (list, type(None)), default=None)
     if ids is None:
         return ()
+    if not ids and holder is inner:
+        return ()  # so a maker of files writes that it kept to the usual ones
     if not ids or any(type(one) is not int or not 1 <= one <= MOST_LAYERS for one in ids):
         raise holder.error(_TAPS, f"must be numbers of layers from 1 on, is {reprlib.repr(ids)}")
     return tuple(one - 1 for one in ids)
@@ -123,8 +129,12 @@ def _refuse(fields: Fields, inner: Fields, hidden: int) -> None:
     for holder in (fields, inner):
         holder.neutral("use_aux_hidden_state", (True, None))
     for name, allowed in (("use_input_layernorm_in_first_layer", (True, None)), ("use_last_layernorm", (True, None)),
-                          ("use_mtp_layernorm", (False, None)), ("parallel_drafting", (False, None))):  # fmt: skip
+                          ("use_mtp_layernorm", (False, None)), ("parallel_drafting", (False, None)),
+                          ("next_layer_regular", (True, None))):  # fmt: skip
         inner.neutral(name, allowed)
+    if (steps := inner.take("parallel_draft_step", (int, type(None)), default=None)) not in (None, 0, 1):
+        raise inner.error("parallel_draft_step", f"{steps}: {_PARALLEL}")
+    inner.take("parallel_draft_heads_num_layers", (int, type(None)), default=None)
     fields.neutral("fc_norm", (False, None))
     fields.neutral("parallel_drafting", (False, None))
     fields.neutral("target_hidden_size", (None, hidden))

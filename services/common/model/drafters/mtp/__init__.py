@@ -22,9 +22,17 @@ from services.common.model.spec import LayerSpec
 from services.common.model.weights.weights import Shapes, layer_shapes, read_layer
 
 ARCHITECTURES = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
+_APART = "a drafting head in a folder of its own is not supported: take the target's own folder (--drafter mtp)"
 _EXPERTS = "a drafting head with experts is not supported: take a DFlash drafter, or n-gram drafts"
 _OTHERS = "drafting heads of this family are not supported: take a drafter of its own, or n-gram drafts"
 REFUSED = {
+    "Qwen3_5MTP": _APART,
+    "Qwen3_5MTPDraftModel": _APART,
+    "Qwen3_5MoeMTP": _EXPERTS,
+    "Qwen3NextMTP": _EXPERTS,
+    "DeepSeekMTPModel": _OTHERS,
+    "Glm4MoeMTPModel": _OTHERS,
+    "MiMoMTPModel": _OTHERS,
     "Qwen3_5MoeForCausalLM": _EXPERTS,
     "Qwen3_5MoeForConditionalGeneration": _EXPERTS,
     "Qwen3NextForCausalLM": _EXPERTS,
@@ -64,8 +72,7 @@ def translated(folder: Path) -> Fields:
     Raises:
         ModelError: always.
     """
-    told = "a drafting head in a folder of its own is not supported: take the target's own folder (--drafter mtp)"
-    raise ModelError(f"{folder / CONFIG_FILE}: {TYPE}: 'mtp': {told}")
+    raise ModelError(f"{folder / CONFIG_FILE}: {TYPE}: 'mtp': {_APART}")
 
 
 def read_spec(fields: Fields) -> ChainSpec:
