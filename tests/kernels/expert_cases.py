@@ -45,6 +45,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for count, padded, rows, ranks, more in (
             (128, 128, 2, 8, {"live_ptr": None, **_SOFTMAX}),
+            (256, 256, 1, 9, _SIGMOIDS),
             (512, 512, 16, 9, _SOFTMAX),
             (256, 256, 16, 9, _SIGMOIDS),
             (128, 128, 2, 8, _SCALED),

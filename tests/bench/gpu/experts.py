@@ -25,6 +25,7 @@ from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.experts.kernel import (
     FEW,
     ExpertStack,
+    Rating,
     Routes,
     combine,
     multiply_down,
@@ -54,10 +55,14 @@ class Shape:
     inner: int
     count: int
     top_k: int
+    rated: bool = False
+    """By sigmoids and a bias, with one expert more that all rows take, up to as many rows as one program places."""
 
 
-SHAPES = (Shape("30B-A3B", 2048, 768, 128, 8), Shape("35B-A3B", 2048, 512, 256, 8))
-TINY = (Shape("tiny", 48, 32, 6, 3),)
+SHAPES = (
+    Shape("30B-A3B", 2048, 768, 128, 8), Shape("35B-A3B", 2048, 512, 256, 8), Shape("laguna", 2048, 512, 256, 8, True)
+)  # fmt: skip
+TINY = (Shape("tiny", 48, 32, 6, 3), Shape("tiny rated", 48, 32, 6, 3, True))
 
 
 class Layer:
@@ -72,10 +77,12 @@ class Layer:
         self.shape, self.rows_TD = shape, drawn(rows, shape.hidden, std=1.0)
         self.squares_T = (self.rows_TD.double().square().sum(1) * 2.0**24).round().long()
         self.router_ED = drawn(-(-shape.count // 16) * 16, shape.hidden)
+        behind = shape.count + shape.rated
         self.stack = ExpertStack(
-            torch.cat([drawn(1, 2 * shape.inner, shape.hidden) for _ in range(shape.count)]),
-            torch.cat([drawn(1, shape.hidden, shape.inner) for _ in range(shape.count)]),
+            torch.cat([drawn(1, 2 * shape.inner, shape.hidden) for _ in range(behind)]),
+            torch.cat([drawn(1, shape.hidden, shape.inner) for _ in range(behind)]),
         )
+        self.rating = Rating(drawn(shape.count), factor=2.5) if shape.rated else None
         self.norm_D = torch.ones(shape.hidden, dtype=dtype, device=device)
         self.stream_TD, self.sums_T = torch.zeros_like(self.rows_TD), torch.zeros_like(self.squares_T)
 
@@ -117,10 +124,14 @@ class Layer:
 
     def routed(self, gates_TF: Tensor, live_T: Tensor | None = None) -> Routes:
         """Experts of rows."""
-        return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True)
+        few = self.shape.rated and len(gates_TF) <= FEW
+        return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True, None, self.rating, followed=few)
 
 
-_NARROW = ((64, 64, 4, 4), (64, 128, 4, 3), (64, 128, 4, 4), (128, 64, 4, 4))
+_NARROW = (
+    (64, 64, 4, 4), (64, 64, 4, 8), (64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 5),
+    (64, 256, 4, 3), (64, 256, 4, 2), (128, 64, 4, 4), (128, 128, 4, 4), (128, 128, 8, 4), (128, 64, 8, 6),
+)  # fmt: skip
 _WIDE = (
     (128, 64, 4, 3), (128, 64, 8, 3), (256, 64, 8, 4), (256, 64, 8, 4, 32), (128, 64, 4, 3, 32),
     (256, 64, 8, 4, 16),
@@ -144,7 +155,7 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     gates_TF = layer.gates(every)
     expected_TD = layer.mixed(every, gates_TF, None)
     own = tiling(len(layer.rows_TD) * layer.shape.top_k, layer.shape.count)
-    tiny = layer.shape.name == "tiny"
+    tiny = layer.shape in TINY
 
     def differ(got_TD: Tensor, rows: slice) -> int:
         return int((got_TD != expected_TD[rows]).any(1).sum())
@@ -228,6 +239,14 @@ def compile_all(layers: Sequence[Layer], counts: Sequence[int]) -> None:
                 layer.stages(len(layer.rows_TD), cut, STAGES[-1])
 
 
+def each_of_table(layers: Sequence[Layer], rows: int) -> Iterator[str]:
+    """Yield what both products take by each tiling."""
+    routed = micros(layers, rows, candidates(layers[0].shape, rows)[0], "sort")
+    for cut in candidates(layers[0].shape, rows):
+        up, down, whole = (micros(layers, rows, cut, stage) for stage in ("up", "down", "combine"))
+        yield f"{layers[0].shape.name} {rows:5} up {up - routed:6.1f} down {down - up:6.1f} whole {whole:7.1f} {cut}"
+
+
 def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     """Time our own tiling and, until the time is over, others."""
     shape = layers[0].shape
@@ -251,6 +270,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long other tilings are tried")
     parser.add_argument("--shapes", nargs="+", choices=[shape.name for shape in SHAPES], default=["30B-A3B", "35B-A3B"])
+    parser.add_argument("--each", action="store_true", help="tells what the products take by each tiling, and no more")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, help="numbers of rows that are timed")
     asked = parser.parse_args()
     device, dtype = ("cpu", torch.float32) if INTERPRETED else ("cuda", torch.bfloat16)
@@ -271,7 +291,9 @@ def main() -> int:
                     print(f"{shape.name}: {count} rows differ: {name}", flush=True)
             print(f"{shape.name}: {len(checks)} checks of bits, {sum(c for _, c in checks)} rows differ", flush=True)
             share = time.monotonic() + asked.seconds / len(shapes)
-            if not INTERPRETED:
+            if asked.each and not INTERPRETED:
+                table += [line for rows in asked.rows for line in each_of_table(layers, rows)]
+            elif not INTERPRETED:
                 table += [row_of_table(layers, rows, share) for rows in asked.rows]
             del layers
     if table:

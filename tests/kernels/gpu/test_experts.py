@@ -115,11 +115,12 @@ def test_every_pair_has_one_place_among_those_of_its_expert(cut: Tiling, rows: i
 
 def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list() -> None:
     gates_TF, live_T = randn(4, 16), torch.tensor([True, False, True, True], device=DEVICE)
-    gates_TF[2] = float("nan")
+    gates_TF[2], gates_TF[3, 2] = float("nan"), float("inf")
     got = route(gates_TF, live_T, COUNT, TOP_K, renorm=True)
+    alone = route(gates_TF[3:], None, COUNT, TOP_K, renorm=True)
     assert got.ids_TK[1].tolist() == [COUNT] * TOP_K
-    assert got.ids_TK[2].tolist() == [0, 1, 2]
-    assert got.weights_TK.isnan().any(1).tolist() == [False, False, True, False]
+    assert got.ids_TK[2].tolist() == got.ids_TK[3].tolist() == alone.ids_TK[0].tolist() == [0, 1, 2]
+    assert got.weights_TK.isnan().any(1).tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -135,7 +135,7 @@ def route(
     route_few_kernel[(1,)](
         gates_TF, live_T, rating.bias_E, rating.scale_E, ids_TK, weights_TK, places.order_NR, places.tiles_2N,
         places.count_1, uses_E, rows, places.tiles, gates_TF.stride(0), **how,
-        ROWS=max(2, triton.next_power_of_2(rows)), TILE=FEW, RANKS=places.ranks, num_warps=1 if rows == 1 else 8,
+        ROWS=triton.next_power_of_2(rows), TILE=FEW, RANKS=places.ranks, num_warps=triton.next_power_of_2(rows),
         **LAUNCH,
     )  # fmt: skip
     return Routes(ids_TK, weights_TK, count, places)

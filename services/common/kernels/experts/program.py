@@ -35,7 +35,7 @@ def route_kernel(
     inside = expert < COUNT
     gates_at = gates_ptr + row.to(tl.int64) * stride + expert
     logit = tl.load(gates_at, mask=inside, other=float("-inf")).to(tl.float32)
-    chosen, weights, _, _ = chosen_experts(
+    chosen, weights, _, _, _ = chosen_experts(
         logit, bias_ptr, scale_ptr, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
     )
     if live_ptr is not None:
@@ -63,15 +63,56 @@ def route_few_kernel(
     inside, live = expert < COUNT, row < rows
     logit = tl.load(gates_ptr + row * stride + expert, mask=inside & live, other=0.0).to(tl.float32)
     logit = tl.where(inside, logit, float("-inf"))
-    chosen, weights, ranks, taken = chosen_experts(
+    chosen, weights, every, ranks, taken = chosen_experts(
         logit, bias_ptr, scale_ptr, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
     )
+    there = live
     if live_ptr is not None:
         live = live & (tl.load(live_ptr + row, mask=live, other=0) != 0)
-    chosen, taken = tl.where(live, chosen, COUNT), (taken & live).to(tl.int32)
-    at, asked = row * TOP_K + rank, (row < rows) & (rank < TOP_K)
-    tl.store(ids_ptr + at, chosen, mask=asked)
-    tl.store(weights_ptr + at, weights, mask=asked)
+    if ROWS == 1:
+        asked = rank < TOP_K
+        tl.store(ids_ptr + rank, tl.where(live, chosen, COUNT), mask=asked)
+        tl.store(weights_ptr + rank, weights, mask=asked)
+        place_alone(
+            chosen, asked & live, rank, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles, COUNT, TOP_K, TILE, RANKS
+        )
+    else:
+        # Each expert that is taken stores its own: what lies by rank would go from warp to warp, rank by rank.
+        at = row * TOP_K + ranks
+        tl.store(ids_ptr + at, tl.where(live, expert, COUNT), mask=taken & there)
+        tl.store(weights_ptr + at, every, mask=taken & there)
+        place_few(
+            (taken & live).to(tl.int32), ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+            COUNT, COUNT_PAD, TOP_K, ROWS, TILE, RANKS,
+        )  # fmt: skip
+
+
+@triton.jit
+def place_alone(
+    chosen, taken, rank, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+    COUNT: tl.constexpr, TOP_K: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
+):  # fmt: skip
+    """Place a row that is alone: a rank is a tile, nothing is counted; that of the expert behind all is the first."""
+    FIRST: tl.constexpr = RANKS - TOP_K
+    tl.store(order_ptr + (FIRST + rank) * TILE, rank, mask=taken)
+    tl.store(tiles_ptr + FIRST + rank, chosen, mask=taken)
+    tl.store(tiles_ptr + most_tiles + FIRST + rank, 1, mask=taken)
+    if FIRST > 0:
+        tl.store(order_ptr, TOP_K)
+        tl.store(tiles_ptr, COUNT)
+        tl.store(tiles_ptr + most_tiles, 1)
+    tl.store(count_ptr, FIRST + tl.sum(tl.sum(taken.to(tl.int32), 1), 0))
+    if uses_ptr is not None:
+        tl.store(uses_ptr + chosen, tl.load(uses_ptr + chosen, mask=taken, other=0) + 1, mask=taken)
+
+
+@triton.jit
+def place_few(
+    taken, ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
+    RANKS: tl.constexpr,
+):  # fmt: skip
+    """Place rows by the experts that they have taken, whose order tiles have; that of the expert behind all is last."""
     counts = tl.sum(taken, 0)
     used = (counts > 0).to(tl.int32)
     tile = tl.cumsum(used, 0) - 1
