@@ -3,17 +3,18 @@
 The copies are enqueued before the next step, which may then reuse the buffers before the host has read the copies.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from time import perf_counter
 from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from services.common.device.graph import inferring
 from services.common.device.staging import to_host
 from services.common.kernels.accept import End, RoundResult, logprobs
-from services.common.kernels.nodes import trunk_of
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, PositionLogprobs, PromptScores
 from services.target.device.scoring import Scored
@@ -156,28 +157,24 @@ class RoundOutput:
 
 def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
-    flat: list[int] = copies.packed_N.tolist()
-    tokens, counts, accepted, drafted, ends = copies.result.unpack(flat)
+    result, rows = copies.result, copies.rows
+    bucket, width = result.tokens_BW.shape
+    flat: list[int] = copies.packed_N[: bucket * (width + 4)].tolist()
+    tokens, counts, accepted, drafted, ends = result.unpack(flat)
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
-    trees = None if copies.result.path_BW is None else _trees(*copies.result.unpack_trees(flat), accepted, drafted)
+    if result.path_BW is None:
+        trees: Iterable[_Told] = repeat(_CHAIN, len(rows))
+    else:
+        nodes = copies.packed_N.numpy()[bucket * (width + 4) :].astype(np.uint8).tobytes()
+        trees = _trees(nodes, bucket, width, accepted[: len(rows)], drafted)
     outcomes: list[Outcome] = []
-    for row, (slot, seat) in enumerate(copies.rows):
+    for row, ((slot, seat), (path, trunk, children)) in enumerate(zip(rows, trees, strict=True)):
         count = counts[row]
-        path, trunk, children = _CHAIN if trees is None else trees[row]
-        seat.commit(tokens[row][:count])
-        outcome = Outcome(
-            slot=slot,
-            epoch=seat.epoch,
-            tokens=tuple(tokens[row][:count]),
-            accepted=accepted[row],
-            drafted=drafted[row],
-            end=ENDS[ends[row]],
-            logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
-            path=path,
-            trunk=trunk,
-            children=children,
-        )
-        outcomes.append(outcome)
+        chosen = tuple(tokens[row][:count])
+        seat.commit(chosen)
+        logprobs = None if table is None else table.row(row, count, seat.spec.logprobs)
+        told = slot, seat.epoch, chosen, accepted[row], drafted[row], ENDS[ends[row]], logprobs
+        outcomes.append(Outcome(*told, path, trunk, children))
     return outcomes
 
 
@@ -187,13 +184,17 @@ _CHAIN: _Told = ((), (), ())
 
 
 def _trees(
-    paths: Sequence[list[int]], every_parents: Sequence[list[int]], accepted: Sequence[int], drafted: Sequence[int]
-) -> Sequence[_Told]:
-    told = []
-    for rows, parents, right, known in zip(paths, every_parents, accepted, drafted, strict=False):
-        path = rows[1 : right + 1]
-        children = tuple([parents[:row].count(parents[row - 1]) for row in path])
-        told.append((tuple(path), trunk_of(parents, known), children))
+    nodes: bytes, bucket: int, width: int, accepted: Sequence[int], drafted: Sequence[int]
+) -> list[_Told]:
+    """What trees say whose paths and parents are `nodes`, a byte each: bytes are counted and found without a loop."""
+    told = list[_Told]()
+    for row, right in enumerate(accepted):
+        begin, known = bucket * width + row * (width - 1), drafted[row]
+        path = nodes[row * width + 1 : row * width + 1 + right]
+        children = [nodes.count(nodes[begin + node - 1], begin, begin + node) for node in path]
+        second = nodes.find(1, begin + 1, begin + known) + 1 - begin
+        trunk = (1, second) if second > 0 else (1,) if known else ()
+        told.append((tuple(path), trunk, tuple(children)))
     return told
 
 

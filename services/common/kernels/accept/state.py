@@ -291,11 +291,3 @@ class RoundResult:
         tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
         first, second, third, fourth, end = range(bucket * width, bucket * (width + 5), bucket)
         return tokens, flat[first:second], flat[second:third], flat[third:fourth], flat[fourth:end]
-
-    def unpack_trees(self, flat: list[int]) -> tuple[list[list[int]], list[list[int]]]:
-        """Paths and parents, by row, of the numbers of `packed_N` of a round of trees."""
-        bucket, width = self.tokens_BW.shape
-        begin = bucket * (width + 4)
-        behind = begin + bucket * width
-        paths = [flat[first : first + width] for first in range(begin, behind, width)]
-        return paths, [flat[behind + row * (width - 1) : behind + (row + 1) * (width - 1)] for row in range(bucket)]
