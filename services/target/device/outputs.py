@@ -183,9 +183,7 @@ _Told: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 _CHAIN: _Told = ((), (), ())
 
 
-def _trees(
-    nodes: bytes, bucket: int, width: int, accepted: Sequence[int], drafted: Sequence[int]
-) -> list[_Told]:
+def _trees(nodes: bytes, bucket: int, width: int, accepted: Sequence[int], drafted: Sequence[int]) -> list[_Told]:
     """What trees say whose paths and parents are `nodes`, a byte each: bytes are counted and found without a loop."""
     told = list[_Told]()
     for row, right in enumerate(accepted):

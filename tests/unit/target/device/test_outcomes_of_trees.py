@@ -39,6 +39,21 @@ def test_a_tree_tells_its_path_and_what_a_chain_would_have_been() -> None:
     assert (second.path, second.children, second.trunk) == ((1,), (1,), (1, 2))
 
 
+@pytest.mark.parametrize("known", [0, 1, 3, 5])
+def test_a_trunk_has_two_rows_of_those_that_were_offered(known: int) -> None:
+    """The first child of the anchor's first child is row 4: with fewer drafts it was none."""
+    result = RoundResult.allocate(3, 6, trees=True)
+    assert result.parents_BK is not None
+    for column, values in (("count_B", (1, 1, 1)), ("accepted_B", (0, 0, 0)), ("drafted_B", (5, known, 5))):
+        getattr(result, column).copy_(torch.tensor(values))
+    result.parents_BK.copy_(torch.tensor([[0, 1, 1, 1, 1], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]]))
+    output = RoundOutput(torch.device("cpu"), 0)
+    output.copy(cast("Rows", [(0, seat()), (1, seat())]), result, torch.empty(0))
+    told = output.land()[1]
+    assert (told.path, told.children) == ((), ())
+    assert told.trunk == {0: (), 1: (1,), 3: (1,), 5: (1, 4)}[known]
+
+
 def test_a_chain_tells_nothing_of_trees() -> None:
     for outcome in landed(None):
         assert (outcome.path, outcome.children, outcome.trunk) == ((), (), ())
