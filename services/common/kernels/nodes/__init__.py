@@ -140,13 +140,6 @@ def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
     return path[1:]
 
 
-def trunk_of(parents: Sequence[int], known: int) -> tuple[int, ...]:
-    """Return the first two rows of the path of first children, of as many drafts as are there."""
-    if not known:
-        return ()
-    return (1, parents.index(1, 1, known) + 1) if 1 in parents[1:known] else (1,)
-
-
 @Operator
 def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:
     """Move what the accepted nodes have left from the places of their rows to those of their positions.
