@@ -55,6 +55,9 @@ class DrafterSettings:
     lookup_from: int = 0
     """With a checkpoint: where so many tokens at the text's end have occurred before, drafts go on as the text
     mostly did then, as a path beside the checkpoint's where drafts are trees; 0: it drafts alone."""
+    calibrated: bool = False
+    """Where drafts are trees, on a CPU: a checkpoint's own confidence counts, and what it says of each position is
+    corrected by how often it was right in the texts so far. With the drafters counted it brought nothing."""
     past_outputs: int = 0
     """Tokens of earlier answers that are kept for each tenant and looked up too, beside ngram or lookup_from, on a CPU;
     0: none. How many drafts are accepted then tells of one's own earlier answers, never of another tenant's. Callers
@@ -109,6 +112,7 @@ class DrafterSettings:
             ("markov_candidates", 0 <= self.markov_candidates <= MOST_CANDIDATES, f"must be in [0, {MOST_CANDIDATES}]"),
             ("past_outputs", 0 <= self.past_outputs <= MOST_PAST, f"must be in [0, {MOST_PAST}]"),
             ("past_outputs", not self.past_outputs or self.device == "cpu", "needs a CPU: steps of a GPU read no host"),
+            ("calibrated", not self.calibrated or self.device == "cpu", "needs a CPU: steps of a GPU read no host"),
             ("pace_timeout_s", self.pace_timeout_s > 0, "must be positive"),
             ("core", self.core >= -1, "must be a core's number, or -1 for any"),
             ("threads", self.threads >= 0, "must be 0 or more"),

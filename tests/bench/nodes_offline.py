@@ -186,11 +186,11 @@ def write(pair: Pair, temperature: float, tokens: int) -> list[Text]:
 class Asked:
     """The product's drafter over the product's target, asked at every anchor of a text."""
 
-    def __init__(self, pair: Pair, int8: bool = False) -> None:
-        """With `int8` the drafter has weights of eight bits."""
+    def __init__(self, pair: Pair, int8: bool = False, confident: bool = False) -> None:
+        """With `int8` the drafter has weights of eight bits, and with `confident` its own confidence counts."""
         self._target: Target = load_target(pair.target)
         self._context: BlockContext = load_context(pair.drafter, self._target)
-        self._block: DraftBlock = load_block(pair.drafter, int8=int8)
+        self._block: DraftBlock = load_block(pair.drafter, int8=int8, confident=confident)
         self._block.reach(_LIMIT)
         self._tables = self._block.seat(self._target.embed_VD, None if self._tied else self._target.lm_head_VD)
 

@@ -17,6 +17,7 @@ from services.common.kernels.prepare_span import seat_block
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.nodes import choose_nodes
 from services.common.model.states.states import Part, Rows
+from services.drafter.proposers.calibrated import Calibration
 from tests.bench.nodes_offline import BLOCK, Asked, Pair, Text
 
 _POSITIONS = 4096
@@ -28,9 +29,10 @@ Inputs: TypeAlias = tuple[Tensor, Rows, Tensor, Tensor, Weight, int, Coupling | 
 class ServedReplay(Asked):
     """A pair in float32, with a drafter's weights in eight bits where that is asked for."""
 
-    def __init__(self, target: Path, drafter: Path, int8: bool = False) -> None:
-        """`int8` should be what the drafter that served had."""
-        super().__init__(Pair("served", target, drafter, []), int8)
+    def __init__(self, target: Path, drafter: Path, int8: bool = False, calibrated: bool = False) -> None:
+        """`int8` and `calibrated` should be what the drafter that served had."""
+        super().__init__(Pair("served", target, drafter, []), int8, calibrated)
+        self._calibration = Calibration() if calibrated else None
         self._block.reach(_POSITIONS)
 
     @torch.inference_mode()
@@ -50,7 +52,11 @@ class ServedReplay(Asked):
         """Return the same of rounds of trees of so many nodes, the anchor among them."""
 
         def right(inputs: Inputs, behind: Sequence[int]) -> int:
-            tokens_1K, parents_1K = choose_nodes(self._block.rank(*inputs), nodes - 1)
+            found = self._block.rank(*inputs)
+            corrected = found if self._calibration is None else self._calibration.corrected(found)
+            tokens_1K, parents_1K = choose_nodes(corrected, nodes - 1)
+            if self._calibration is not None:
+                self._calibration.follow(found.ids_BKC[0], found.scores_BKPC[0], behind)
             return _followed(tokens_1K[0].tolist(), parents_1K[0].tolist(), behind)
 
         return self._rounds(text, min(nodes - 1, self._block.spec.most_drafts), foreign, right)

@@ -24,12 +24,12 @@ Key = tuple[str, float, str]
 """A drafter, a temperature, and what is counted."""
 
 
-def counted(pair: Pair, drafters: Sequence[Path], tokens: int, nodes: int) -> Counter[Key]:
+def counted(pair: Pair, drafters: Sequence[Path], tokens: int, nodes: int, calibrated: bool) -> Counter[Key]:
     """Tokens of the answers, and rounds by drafter: of trees, and of chains of as many rows and of eight."""
     torch.set_num_threads(1)
     found: Counter[Key] = Counter()
     eight = in_int8(DrafterSettings(proposer="none"))
-    replays = {str(drafter): ServedReplay(pair.target, drafter, eight) for drafter in drafters}
+    replays = {str(drafter): ServedReplay(pair.target, drafter, eight, calibrated) for drafter in drafters}
     for temperature in TEMPERATURES:
         for text in write(pair, temperature, tokens):
             for name, replay in replays.items():
@@ -47,12 +47,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=66)
     parser.add_argument("--tokens", type=int, default=256, help="most of an answer")
     parser.add_argument("--nodes", type=int, default=16, help="rows of a tree, the anchor among them")
+    parser.add_argument("--calibrated", action="store_true", help="by a checkpoint's confidence, corrected on the way")
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     pair = read_pair(given.pair, given.prompts)
     drafters = given.drafters or [pair.drafter]
     parts = [replace(pair, prompts=pair.prompts[first :: given.processes]) for first in range(given.processes)]
-    work = [(part, drafters, given.tokens, given.nodes) for part in parts if part.prompts]
+    work = [(part, drafters, given.tokens, given.nodes, given.calibrated) for part in parts if part.prompts]
     if given.processes == 1:
         found = counted(*work[0])
     else:

@@ -69,4 +69,10 @@ CHAINS = (
            "if self._before_R is not None:", "if False:",
            "tests/unit/common/model/test_drafter_kinds.py"
            "::test_candidates_are_as_likely_together_as_a_checkpoint_is_sure"),
+    Mutant("calibration-that-never-learns", "services.drafter.proposers.calibrated", "* _FORGET + right",
+           "* _FORGET + claimed",
+           "tests/unit/drafter/test_calibrated.py::test_trees_become_those_of_a_drafter_that_is_right"),
+    Mutant("calibration-of-whoever-has-the-slot", "services.drafter.proposers.calibrated",
+           "asked.epoch == epoch and ", "",
+           "tests/unit/drafter/test_calibrated.py::test_what_another_request_says_in_a_slot_is_not_told"),
 )  # fmt: skip

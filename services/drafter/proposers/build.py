@@ -12,6 +12,7 @@ from services.common.model.files.checkpoint import resolve_folder
 from services.common.preflight.checks import refuse
 from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer
+from services.drafter.proposers.calibrated import CalibratedProposer
 from services.drafter.proposers.cascade import CascadeProposer, Learned
 from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
@@ -56,12 +57,14 @@ def _of_checkpoint(settings: DrafterSettings) -> Learned:
         ended(WEIGHTS)
         logger.info("drafter is read", extra={"kind": chain.spec.kind, "tokens_scored": chain.spec.scored})
         return ChainProposer(chain)
-    block = load_block(*how, anchored=anchored, candidates=settings.markov_candidates)
+    calibrated = settings.calibrated
+    block = load_block(*how, anchored=anchored, candidates=settings.markov_candidates, confident=calibrated)
     ended(WEIGHTS)
     spec = block.spec
     told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}
     logger.info("drafter is read", extra=told | {"tokens_scored": spec.scored})
-    return CheckpointProposer(block, dtype, settings.short_blocks)
+    proposer = CheckpointProposer(block, dtype, settings.short_blocks)
+    return CalibratedProposer(proposer) if calibrated else proposer
 
 
 def in_int8(settings: DrafterSettings) -> bool:

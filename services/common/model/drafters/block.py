@@ -137,10 +137,12 @@ def load_block(
     int8: bool = False,
     anchored: bool | None = None,
     candidates: int = 0,
+    confident: bool = False,
 ) -> DraftBlock:
     """Read the drafter's half of a drafter checkpoint; with `int8` its products are by weights of eight bits.
 
-    `anchored` is as `read_any_spec` has it, `candidates` as `DraftHead.narrow`, 0: all that the checkpoint has.
+    `anchored` is as `read_any_spec` has it, `candidates` as `DraftHead.narrow`, 0: all that the checkpoint has. With
+    `confident` what the file says of its own confidence counts in the scores of candidates.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
@@ -149,6 +151,7 @@ def load_block(
     if where.type == "cuda":
         keep_order()
     spec, checkpoint = open_drafter(resolve_folder(path), where, random_weights, anchored)
+    spec = spec if confident else spec.unsure()
     layers = []
     for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
         read = read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where)

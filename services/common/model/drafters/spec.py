@@ -72,6 +72,10 @@ class DrafterSpec(AnyDrafterSpec):
     short_sizes: tuple[int, ...] = ()
     normed_taps: bool = False
 
+    def unsure(self) -> "DrafterSpec":
+        """Return the spec without a head of confidence, which some kinds have."""
+        return self
+
     @property
     def first_row(self) -> int:
         """The row of a block that predicts the first draft."""

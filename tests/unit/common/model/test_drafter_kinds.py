@@ -38,7 +38,7 @@ class Served:
     def __init__(self, pair: TinyPair, dtype: torch.dtype = torch.float64) -> None:
         self.target = load_target(pair.target, dtype)
         self.context: BlockContext = load_context(pair.drafter, self.target)
-        self.block: DraftBlock = load_block(pair.drafter, dtype)
+        self.block: DraftBlock = load_block(pair.drafter, dtype, confident=True)
         self.kv = context_kv(self.context)
         self.table = tables([4, 8, 6], 10)
         self.features = [self._write(row, length) for row, length in enumerate(LENGTHS)]
@@ -101,6 +101,18 @@ def test_candidates_are_as_likely_together_as_a_checkpoint_is_sure(tmp_path: Pat
             expected = [plain.confidence(hidden[position], token) for token in before]
             assert chances_BKP[row, position].tolist() == pytest.approx(expected)
             assert max(expected) - min(expected) > 1e-3
+
+
+def test_a_checkpoints_confidence_counts_where_that_is_asked_for(tmp_path: Path) -> None:
+    pair = made(tmp_path, "dspark")
+    served = Served(pair)
+    drafts, served.block = served.propose(), load_block(pair.drafter, torch.float64)
+    assert served.propose() == drafts
+    rows = context_at(served.table, LENGTHS, SHAPE.block_size)
+    tables_of = served.block.seat(served.target.embed_VD, served.target.lm_head_VD)
+    ranked = served.block.rank(block_ids(served.block, torch.tensor(ANCHORS)), rows, served.kv, *tables_of)
+    chances_BKP = ranked.scores_BKPC.exp().sum(-1)
+    torch.testing.assert_close(chances_BKP, torch.ones_like(chances_BKP))
 
 
 def test_fewer_drafts_are_the_first_of_all(kind: str, tmp_path: Path) -> None:

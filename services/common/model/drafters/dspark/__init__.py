@@ -3,7 +3,7 @@
 The anchor's row predicts too. Files of rank 0 have no bias: they are plain blocks in this layout.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -38,6 +38,10 @@ class DSparkSpec(DrafterSpec):
 
     markov_rank: int
     confidence_inputs: int
+
+    def unsure(self) -> "DSparkSpec":
+        """As elsewhere: its tensors are not read then."""
+        return replace(self, confidence_inputs=0)
 
 
 def read_spec(fields: Fields) -> DSparkSpec:
