@@ -21,7 +21,7 @@ from services.common.kernels.cuda import BUILD, Source
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.packed.source import source_of as packed_source
+from services.common.kernels.linear.packed.launch import source_of as packed_source
 from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
 from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.launch import source_of as persistent_source

@@ -12,9 +12,9 @@ from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import Normed, int8_kernel, reference
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling
-from services.common.kernels.linear.int8_tiling import Int8Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
+from services.common.kernels.linear.tiling import Int8Cut
 from tests.bench.gpu.int8.eight import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear import kernel as products
-from services.common.kernels.linear.int8_tiling import int8_cut
 from services.common.kernels.linear.int8_weight import quantised, quantised_rows
+from services.common.kernels.linear.tiling import int8_cut
 from services.common.kernels.span_attention import kernel as attention
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, split_tokens

@@ -10,13 +10,13 @@ import torch
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling
-from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
 from services.common.kernels.linear.persistent import eight, wide
 from services.common.kernels.linear.persistent import tiling as tilings
 from services.common.kernels.linear.persistent.eight import MEASURED, eight_cut
 from services.common.kernels.linear.persistent.rule import ruled_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
+from services.common.kernels.linear.tiling import Int8Cut, int8_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
 

@@ -10,7 +10,7 @@ import torch
 from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import quantised
-from services.common.kernels.linear.packed.source import source_of
+from services.common.kernels.linear.packed.launch import source_of
 from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines

@@ -34,7 +34,7 @@ def test_whatever_is_cut_fits_a_multiprocessor_and_covers_the_product(weight: We
     lines, depth, rows, kind = weight
     own = ruled_cut(lines, depth, rows, kind, wide)
     if own is None:
-        assert not shortlist(lines, depth, rows, kind, 1, fours=True, wide=wide)
+        assert not shortlist(lines, depth, rows, kind, 1, wide=wide)
         return
     assert own.kind == kind and own.wide == wide and not own.later
     assert own.shared_bytes <= SHARED_BYTES and own.shared_bytes + CTA_BYTES <= PROCESSOR_BYTES
@@ -66,12 +66,11 @@ def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{own}: {said}"
 
 
-@pytest.mark.parametrize("fours", [False, True])
-def test_every_cut_of_a_shortlist_is_legal_and_no_two_are_alike(fours: bool) -> None:
+def test_every_cut_of_a_shortlist_is_legal_and_no_two_are_alike() -> None:
     for lines, depth, rows, kind in weights(9):
-        found = shortlist(lines, depth, rows, kind, 6, fours)
+        found = shortlist(lines, depth, rows, kind, 6)
         assert len(set(found)) == len(found) and all(fits(cut, lines, depth) for cut in found)
-        assert all(cut.cluster <= (4 if fours else 2) for cut in found)
+        assert all(cut.cluster <= 2 for cut in found)
 
 
 @pytest.mark.parametrize(

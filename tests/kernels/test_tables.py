@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.tables import CUTS, TableError, cuts, parsed, table, text_of
+from services.common.kernels.tables import CUTS, Entry, TableError, cuts, parsed, table, text_of
 
 HEAD = '{"gpu": "a", "entries": ['
 ENTRY = '{"engine": "tiles", "lines": 8, "depth": 64, "kind": "plain", "format": "bf16", "rows": 96, "cut": null'
@@ -33,6 +34,17 @@ def test_the_file_is_as_it_is_written() -> None:
 def test_no_product_stands_twice() -> None:
     products = [entry._replace(cut=None) for entry in table().entries]
     assert len(set(products)) == len(products)
+
+
+def test_no_entry_says_what_follows_without_it() -> None:
+    """What the next one of its product says, or nothing where none is left: the library serves what no entry has."""
+    products: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in (*cuts("tiles"), *cuts("tiles", "int8")):
+        products.setdefault((entry.lines, entry.depth, entry.kind, entry.format), []).append(entry)
+    for found in products.values():
+        found.sort(key=lambda entry: entry.rows)
+        alike = [one for one, behind in pairwise(found) if one.cut == behind.cut]
+        assert not alike and found[-1].cut is not None, found
 
 
 def test_engines_have_entries_of_what_may_follow() -> None:

@@ -6,9 +6,9 @@ import torch
 from services.common.kernels.argmax_token import kernel as argmax
 from services.common.kernels.linear import Normed, int8_kernel, reference
 from services.common.kernels.linear.int8_rows import quantised_rows
-from services.common.kernels.linear.int8_tiling import Int8Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.int8_weight import quantised_rows as rows_in_torch
+from services.common.kernels.linear.tiling import Int8Cut
 from tests.kernels.gpu.devices import DTYPES, randn
 
 EPS = 1e-6

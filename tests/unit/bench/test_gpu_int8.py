@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from services.common.kernels.linear import int8_tiling, reference
+from services.common.kernels.linear import reference, tiling
 from services.common.kernels.linear.weight import Weight
 from tests.bench.gpu.int8 import drafts
 from tests.bench.gpu.int8.candidates import candidates, in_cuda, products
@@ -32,7 +32,7 @@ def test_drafts_that_depend_on_their_company_are_told(tmp_path: Path, monkeypatc
 def test_a_search_begins_with_the_cut_of_the_table() -> None:
     for subject in products(QWEN3_4B):
         for rows in ROWS:
-            chosen = int8_tiling.int8_cut(subject.outputs, rows)
+            chosen = tiling.int8_cut(subject.outputs, rows)
             assert candidates(subject, rows, searched=False) == (chosen,)
             found = candidates(subject, rows, searched=True)
             assert len(found) > 1 and found[0] == chosen

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
+from services.common.kernels.linear.cuda import TileBest
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.packed_weight import PackedWeight
-from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.normed import Normed
 

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Kind, TileBest
 from services.common.kernels.linear.persistent.launch import launch
 from services.common.kernels.linear.persistent.launch import program_of as persistent_program
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import program_of as skinny_program
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
-from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.normed import Normed
 
 __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]

@@ -12,11 +12,11 @@ from torch import Tensor
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
 from services.common.kernels.linear.int8_rows import quantised_rows
-from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.kernel import Sum
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.program import linear_kernel
+from services.common.kernels.linear.tiling import Int8Cut, int8_cut
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm

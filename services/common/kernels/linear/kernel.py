@@ -14,6 +14,7 @@ from torch import Tensor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
+from services.common.kernels.linear.cuda import TileBest
 from services.common.kernels.linear.cuda_products import (
     CudaTiling,
     Kind,
@@ -27,7 +28,6 @@ from services.common.kernels.linear.cuda_products import (
 from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling
-from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL

@@ -15,9 +15,9 @@ from torch import Tensor
 from services.common.kernels.linear import int8_kernel, kernel
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_kernel import Cut
-from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.persistent.tiling import FEW_ROWS, SUB, PersistentTiling
+from services.common.kernels.linear.tiling import Int8Cut, int8_cut
 from services.common.kernels.normed import Normed
 from tests.bench.gpu.int8.eight import tilings
 from tests.support.tiny_checkpoints import TinyShape

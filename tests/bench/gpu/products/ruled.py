@@ -141,9 +141,8 @@ def told(cut: PersistentTiling | None) -> str:
 
 
 def cuts_of(lines: int, depth: int, kind: Kind, rows: int, most: int) -> list[PersistentTiling]:
-    """Return the rule's cut, then others that it finds near, those in clusters of four among them."""
-    found = [*shortlist(lines, depth, rows, kind, most), *shortlist(lines, depth, rows, kind, most, fours=True)]
-    return list(dict.fromkeys(found))[: most + 2]
+    """Return the rule's cut, then others that it finds near."""
+    return shortlist(lines, depth, rows, kind, most + 2)
 
 
 def compile_all(cuts: list[PersistentTiling]) -> None:

@@ -1,6 +1,9 @@
 """What the products in CUDA C++ share: the ring of stages, and the arithmetic that ends a product."""
 
 from enum import IntEnum
+from typing import NamedTuple
+
+from torch import Tensor
 
 
 class Kind(IntEnum):
@@ -15,3 +18,14 @@ class Kind(IntEnum):
     GATES = 3
     BEST = 4
     SCORED = 5
+
+
+class TileBest(NamedTuple):
+    """The best score of each row in each tile of `tile` lines, and its line: the lowest among equals.
+
+    Scores are float32 [R, tiles], NaN where a tile holds NaN or +inf; lines are int32 [R, tiles].
+    """
+
+    values_RT: Tensor
+    lines_RT: Tensor
+    tile: int

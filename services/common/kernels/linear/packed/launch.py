@@ -5,11 +5,31 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from services.common.kernels.cuda_program import InterleavedHalves, TensorMap, compiles
+from services.common.kernels.cuda import Source, defined, wgmma
+from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.packed.source import program_of
 from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, left_cut
 from services.common.kernels.linear.packed_weight import PackedWeight
+
+
+def source_of(tiling: PackedTiling) -> Source:
+    """Return what a compiler is given."""
+    build = defined(
+        x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
+        ctas=tiling.ctas, warps=tiling.warps, cluster=tiling.cluster, bits=tiling.bits,
+        fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
+    )  # fmt: skip
+    return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
+
+
+@cache
+def program_of(tiling: PackedTiling) -> CudaProgram:
+    """Return the kernel, compiled once.
+
+    Raises:
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
+    """
+    return CudaProgram(source_of(tiling), "product", tiling.threads, tiling.shared_bytes)
 
 
 def takes_codes(device: torch.device, dtype: torch.dtype) -> bool:

@@ -23,8 +23,8 @@ _BESIDE = {Kind.ADDED: 88}
 _SCALES = 12
 """Registers of a thread for the scales of integers."""
 _TILE_ROWS = (64, 128, 192, 256)
-_PAIRS, _FOURS = ((1, 1), (2, 1), (1, 2)), ((2, 2), (4, 1), (1, 4))
-"""CTAs that share lines, and CTAs that share rows. Of more than 64 rows no cluster of four was ever the quickest."""
+_PAIRS = (1, 1), (2, 1), (1, 2)
+"""CTAs that share lines, and CTAs that share rows."""
 _ALIKE = 1.15
 """The model tells cuts apart that are further from one another."""
 
@@ -35,16 +35,14 @@ def ruled_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool = True) 
     return next(iter(shortlist(lines, depth, rows, kind, 1, wide=wide)), None)
 
 
-def shortlist(
-    lines: int, depth: int, rows: int, kind: Kind, most: int, fours: bool = False, wide: bool = True
-) -> list[PersistentTiling]:
-    """Return up to so many legal cuts; clusters of four are among them if they are asked for.
+def shortlist(lines: int, depth: int, rows: int, kind: Kind, most: int, wide: bool = True) -> list[PersistentTiling]:
+    """Return up to so many legal cuts. Of more than 64 rows no cluster of four was ever the quickest.
 
     Numbers are bfloat16 if they are `wide`, else they have eight bits.
     Those that the model finds alike come by how many multiprocessors they keep busy, for what waits for memory waits
     the less the more of them ask. Then small clusters come first, and those that share lines.
     """
-    found = [cut for cut in _candidates(kind, depth, fours, wide) if fits(cut, lines, depth)]
+    found = [cut for cut in _candidates(kind, depth, wide) if fits(cut, lines, depth)]
     times = {cut: seconds(cut, lines, depth, rows) for cut in found}
     least = min(times.values(), default=0.0)
 
@@ -89,10 +87,10 @@ def _busy(cut: PersistentTiling, lines: int, rows: int) -> float:
     return round(25 * tiles / (-(-tiles // _PROCESSORS) * _PROCESSORS)) / 25
 
 
-def _candidates(kind: Kind, depth: int, fours: bool, wide: bool) -> Iterator[PersistentTiling]:
+def _candidates(kind: Kind, depth: int, wide: bool) -> Iterator[PersistentTiling]:
     halves = 1 + (kind == Kind.GATED)
     bands = range(16, _MOST_LINES // halves + 1, STORED_LINES)
-    for rows, band, (share, across) in product(_TILE_ROWS, bands, _PAIRS + _FOURS if fours else _PAIRS):
+    for rows, band, (share, across) in product(_TILE_ROWS, bands, _PAIRS):
         cut = PersistentTiling(rows, band, 1, 1, kind, share, 1, across, wide)
         stage = (cut.rows + cut.lines) * _SUB_BYTES
         subs = 2 if 2 * stage <= _STAGE_BYTES and depth % (2 * cut.depth) == 0 else 1
