@@ -84,6 +84,14 @@ BEFOREHAND = {
 }  # fmt: skip
 """Settings that may stand in the environment or a file instead, and the values of this command that they are."""
 PROPOSERS = ("", "dflash", "ngram", "none")
+REFUSALS = {
+    r"^argument ([^:]+): invalid int value: ": r"\1: must be a whole number, not ",
+    r"^argument ([^:]+): expected one argument$": rf"\1: {settings.NO_VALUE}",
+    r"^(-\S+)/(--\S+): ": r"\1: ",
+}
+"""What argparse says, and what is said in its place."""
+LONGEST_NAME = 256
+"""Characters of a public name."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,6 +102,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends with code 2."""
+        for theirs, ours in REFUSALS.items():
+            message = re.sub(theirs, ours, message)
         self.exit(2, f"{self.prog}: {as_typed(message, self.typed)}\n")
 
     def format_help(self) -> str:
@@ -138,7 +148,6 @@ def parser(prog: str = "") -> _Parser:
     model.add_argument(
         "--proposer",
         default="",
-        choices=PROPOSERS,
         metavar="dflash|ngram|none",
         help="what drafts; default: dflash, a checkpoint of any kind, with a drafter, else ngram",
     )
@@ -173,13 +182,11 @@ def arguments(prog: str = "") -> argparse.Namespace:
     made, words = parser(prog), in_our_words(sys.argv[1:])
     stated = _beforehand(made, words)
     made.set_defaults(**stated)
-    made.typed = typed(sys.argv[1:], os.environ)
+    made.typed = _from_file(words) | typed(sys.argv[1:], os.environ)
     parsed, rest = made.parse_known_args(words)
     parsed.typed = made.typed
     for name in ("model", "drafter"):  # make hands on empty ones.
         setattr(parsed, name, getattr(parsed, name) or stated.get(name, ""))
-    if parsed.proposer not in PROPOSERS:
-        made.error(f"proposer: {parsed.proposer!r} is none of {', '.join(PROPOSERS[1:])}")
     if parsed.host or parsed.port:
         if parsed.port and not (parsed.port.isdecimal() and int(parsed.port) <= 0xFFFF):
             made.error(f"--port: {parsed.port!r} is no port: 0 to 65535, 0 for a free one")
@@ -189,8 +196,14 @@ def arguments(prog: str = "") -> argparse.Namespace:
         if "\0" in name or any(len(os.fsencode(part)) > _LONGEST_NAME for part in name.split("/")):
             made.error(f"{flag}: no file can have this name: {name[:60]!r}")
     _take_settings(made, parsed, rest)
-    _take_pair(parsed)
+    _take_pair(made, parsed)
     return parsed
+
+
+def _from_file(words: Sequence[str]) -> dict[str, str]:
+    """The settings of the file of --config, as refusals name them; one that cannot be read was refused before."""
+    file = value_of(words, "--config")
+    return {name: f"--config: {file}: {name}" for name in settings.beforehand(file, {})}
 
 
 def _beforehand(made: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, str]:
@@ -217,8 +230,14 @@ def _take_settings(made: argparse.ArgumentParser, parsed: argparse.Namespace, re
     os.environ.pop(API_KEY, None)
 
 
-def _take_pair(parsed: argparse.Namespace) -> None:
+def _take_pair(made: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
     """Fills in what the model that is named, or the usual one, brings with it."""
+    if parsed.proposer not in PROPOSERS:
+        near = difflib.get_close_matches(parsed.proposer.lower(), PROPOSERS[1:], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        made.error(f"--proposer: {parsed.proposer!r} is none of {', '.join(PROPOSERS[1:])}{hint}")
+    if len(parsed.name) > LONGEST_NAME or not parsed.name.isprintable():
+        made.error(f"--name: a model's name is at most {LONGEST_NAME} printable characters")
     pair = shipped_pair(parsed.model) if parsed.model else usual_pair()
     parsed.title = pair.title if pair else ""
     if pair:
@@ -227,6 +246,8 @@ def _take_pair(parsed: argparse.Namespace) -> None:
             parsed.drafter = parsed.drafter or pair.drafter
     parsed.name = parsed.name or parsed.model.rstrip("/").rsplit("/", 1)[-1]
     parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
+    if parsed.proposer == "dflash" and not parsed.drafter:
+        made.error("--proposer: dflash needs a drafter: name its folder by --drafter, or leave out --proposer dflash")
 
 
 def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -271,8 +292,8 @@ def refuse_unknown(words: Sequence[str], told: str) -> None:
                 raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[flag]}")
             near = difflib.get_close_matches(flag, sorted(known), n=1)
             raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
-        if not equals and flag != "--print-config":
-            next(left, "")
+        if not equals and flag != "--print-config" and next(left, "--").startswith("--"):
+            raise ValueError(f"{name}: {settings.NO_VALUE}")
 
 
 def _in_place_of_a_flag(word: str) -> str:

@@ -23,7 +23,7 @@ def port_problem(flag: str, address: str, more: Iterable[str] = ()) -> Problem |
     if "://" in address:
         return Problem(flag, f"{address!r} is not host:port", f"leave out {address.partition('://')[0]}://")
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+    if not host or host.startswith("[") != host.endswith("]") or not port.isdecimal() or int(port) > 0xFFFF:
         return Problem(flag, f"{address!r} is not host:port", f"write it as in {flag} 127.0.0.1:8000")
     if int(port) and address in more:
         return Problem(flag, f"{address} is taken by another flag", "give each listener a port of its own")

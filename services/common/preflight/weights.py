@@ -21,7 +21,14 @@ from services.common.model.drafters import (
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.families import FAMILIES, open_family
 from services.common.model.fields.errors import ModelError
-from services.common.model.files.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, read_files, tensor_files
+from services.common.model.files.checkpoint import (
+    INDEX_FILE,
+    Checkpoint,
+    IntegerSource,
+    instead_of,
+    read_files,
+    tensor_files,
+)
 from services.common.model.files.formats import open_safetensors
 from services.common.model.files.manifest import verify_manifest
 from services.common.model.files.weight_formats import BESIDE
@@ -69,7 +76,7 @@ class Headers(Checkpoint):
     def _load(self, name: str) -> Tensor:
         path = self._files.get(name)
         if path is None:
-            raise ModelError(f"{self.folder}: tensor {name} is missing")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
         kind, shape = tensor_headers(path)[name]
         if kind not in _KINDS:
             raise ModelError(f"{path}: tensor {name} has dtype {kind}, which is not known")

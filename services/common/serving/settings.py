@@ -27,6 +27,7 @@ PREFIX = "PACELINE_"
 GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.
 RESERVED = frozenset({"PACELINE_API_KEY", "PACELINE_PARENT", "PACELINE_SYNC_POINTS"})
+NO_VALUE = "a value is missing behind it"
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -98,7 +99,8 @@ def _refusal(cls: type["DataclassInstance"], error: Exception, code: int, typed:
     services = "|".join(groups(cls)) or "(?!)"
     found = re.match(rf"(?:({services})(?:: |\.))?(\w*)", str(error))
     place, service, name = (found[0], found[1], found[2]) if found else ("", None, "")
-    said = typed.get(f"{service}.{name}") or typed.get(name, place)
+    shared = (f"{prefix}.{name}" for prefix, (_, group) in groups(cls).items() if name in group.own)
+    said = next((typed[one] for one in (f"{service}.{name}", name, *shared) if one in typed), place)
     print(f"settings: {said}{str(error)[len(place) :]}", file=sys.stderr)
     return SystemExit(code)
 
@@ -160,7 +162,10 @@ def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], argparse.Namespace]:
         if not word.startswith("--"):
             raise invalid_field(word, "flags start with --")
         name, equals, value = word[2:].partition("=")
-        values[name.replace("-", "_")] = value if equals else next(words, "")
+        following = value if equals else next(words, None)
+        if following is None or (not equals and following.startswith("--")):
+            raise invalid_field(name.replace("-", "_"), NO_VALUE)
+        values[name.replace("-", "_")] = following
     return values, asked
 
 
@@ -170,7 +175,8 @@ def _toml(path: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError) as error:
-        raise invalid_field("--config", f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        told = getattr(error, "strerror", None) or f"{error}; settings are written as TOML: name = value"
+        raise invalid_field("--config", f"{path}: {told}") from error
     for name, value in tables.items():
         values |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
     return values

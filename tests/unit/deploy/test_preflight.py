@@ -12,6 +12,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from deploy import up
 from deploy.stack import EMBEDDED, StackStoppedError
@@ -100,6 +101,10 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1000])
 
 
+def renamed(file: Path, before: str) -> None:
+    save_file({before + name: tensor for name, tensor in load_file(file).items()}, file)
+
+
 def fifo(file: Path) -> None:
     file.unlink()
     os.mkfifo(file)
@@ -156,6 +161,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "makers' own layout": (lambda t: only(t, params__json="{}"), "", "is in its makers' own layout"),
     "pipeline": (lambda t: only(t, model_index__json="{}"), "", "is a diffusers pipeline"),
     "widths": (lambda t: edit(t / C, intermediate_size=640), W, "has shape"),
+    "a wrapper's names": (lambda t: renamed(t / W, "language_model."), "", "is missing, and language_model.model."),
     "layers": (lambda t: edit(t / C, num_hidden_layers=40), "", "is missing"),
     "no tokenizer": (lambda t: without(t, T), T, "no such file"),
     "tokenizer is cut": (lambda t: (t / T).write_text("{"), T, "cannot be read"),

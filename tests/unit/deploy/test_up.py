@@ -255,7 +255,7 @@ def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
         (["--dtype=half"], "--dtype: half is not served"),
         (["--api-key", "k", "--tenants", "t"], "--tenants names all keys"),
         (["--api-key-file", "/nowhere/key"], "/nowhere/key"),
-        (["--pairs", "many"], "invalid int value: 'many'"),
+        (["--pairs", "many"], "must be a whole number, not 'many'"),
         (["--tenant", "t.toml"], "--tenant: there is no such flag; did you mean --tenants?"),
         (["--api-keys", "k"], "did you mean --api-key?"),
         (["--max-modellen", "9"], "did you mean --max-model-len?"),
@@ -274,7 +274,8 @@ def test_a_refused_flag_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "words", [["--target.dtype", "--x"], ["--session-secret-file", "f"], ["--context_limit=9"], []]
+    "words",
+    [["--target.dtype", "x"], ["--target.dtype=--x"], ["--session-secret-file", "f"], ["--context_limit=9"], []],
 )
 def test_what_the_services_know_is_not_refused_here(words: list[str]) -> None:
     refuse_unknown(words, parser().format_help())

@@ -31,7 +31,17 @@ FLAGS = {
     ("--http-cors-origins", "example.com"): "'example.com' is no origin, as https://",
     ("--tenants", "{tmp}"): "{tmp}: cannot be read: ",
     ("--slots", "many"): "--slots",
-    ("--max-num-seqs", "many"): "argument --max-num-seqs: ",
+    ("--max-num-seqs", "many"): "--max-num-seqs: must be a whole number, not 'many'",
+    ("--slots",): "--slots: a value is missing behind it",
+    ("--target.widths",): "--target.widths: a value is missing behind it",
+    ("--target.widths", "--slots", "4"): "--target.widths: a value is missing behind it",
+    ("--http-page",): "--http-page: a value is missing behind it",
+    ("--drafter.device", "tpu"): "settings: --drafter.device: must be one of cpu, cuda",
+    ("--proposer", "DFlash"): "--proposer: 'DFlash' is none of dflash, ngram, none; did you mean dflash?",
+    ("--proposer", "dflash"): "--proposer: dflash needs a drafter: name its folder by --drafter, or ",
+    ("--host", "[::1"): "is not host:port; write it as in --http 127.0.0.1:8000",
+    ("--name", "a\nb"): "--name: a model's name is at most 256 printable characters",
+    ("--served-model-name", "x" * 300): "--served-model-name: a model's name is at most 256 printable characters",
     ("--max-num-seqs", "0"): "settings: --max-num-seqs: must be in ",
     ("--max-model-len", "long"): "settings: --max-model-len: must be ",
     ("--max-model-len=-5",): "settings: --max-model-len must not be negative",
@@ -106,6 +116,24 @@ def test_a_wrong_variable_is_named_as_it_stands_in_the_environment(
     monkeypatch.setenv("PACELINE_DTYPE", "fp8")
     assert told().startswith("settings: PACELINE_DTYPE: must be one of ")
     assert told("--dtype", "fp9").startswith("settings: --dtype: must be one of "), "a flag wins"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('slots = "x"', "--config: {}: slots: must be a whole number, not 'x'"),
+        ("slots = 0", "--config: {}: slots: must be in "),
+        ("[target]\nwidths = [8]", "--config: {}: target.widths: must ascend from 1"),
+        ("slots: 4", "--config: {}: Expected '=' after a key in a key/value pair (at line 1, column 6); "),
+        ('{"slots": 4}', "settings are written as TOML: name = value"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_settings_is_named_with_the_file(
+    text: str, said: str, told: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    assert said.format(file) in told("--config", str(file))
 
 
 @pytest.mark.parametrize("flag", ELSEWHERE)

@@ -104,7 +104,7 @@ class Checkpoint:
         """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
-            raise ModelError(f"{self.folder}: tensor {name} is missing{_beside_weight(name, self._files)}")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
         foreign = self._files.keys() - expected
         parts = {start: [name for name in foreign if name.startswith(start)] for start in skipped}
         foreign = foreign.difference(*parts.values())
@@ -159,7 +159,7 @@ class Checkpoint:
     def _load(self, name: str) -> Tensor:
         path = self._files.get(name)
         if path is None:
-            raise ModelError(f"{self.folder}: tensor {name} is missing")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
         try:
             if self._latest is None or self._latest[0] != path:
                 self._latest = path, safe_open(path, framework="pt")
@@ -187,10 +187,13 @@ def _packed_part(name: str) -> str:
     return f": {told}" if told else ""
 
 
-def _beside_weight(name: str, there: Collection[str]) -> str:
-    """Say that in place of a plain weight there is a packed one, if so."""
+def instead_of(name: str, there: Collection[str]) -> str:
+    """Say what stands in place of a tensor that is missing: a packed one, or the same name behind another word."""
     prefix = name.removesuffix("weight")
-    return f": {_UNTOLD}" if name != prefix and any(f"{prefix}{part}" in there for part in PARTS) else ""
+    if name != prefix and any(f"{prefix}{part}" in there for part in PARTS):
+        return f": {_UNTOLD}"
+    wrapped = next((one for one in sorted(there) if one.endswith(f".{name}")), "")
+    return f", and {wrapped} is there: save the model itself, without what is wrapped around it" if wrapped else ""
 
 
 def _kinds(dtypes: frozenset[torch.dtype]) -> str:
