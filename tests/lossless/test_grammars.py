@@ -25,7 +25,10 @@ SEED, VOCAB, TOKENS = 20262, 320, 96
 FEW, MANY = 5, 1000
 FORMATS = ("date", "uuid", "ipv4")
 """Those that jsonschema judges as the standards do: RFC 3339's z of a time may be small."""
-SHAPES = (("perfect", 4, ""), ("adversarial", 8, ""), ("ngram", 8, ""), ("perfect", 8, "moved"), ("perfect", 4, "hit"))
+SHAPES = (
+    ("perfect", 4, ""), ("adversarial", 8, ""), ("ngram", 8, ""), ("perfect", 8, "moved"), ("perfect", 4, "hit"),
+    ("none", 1, "preempted"), ("perfect", 4, "preempted"),
+)  # fmt: skip
 
 
 @cache
@@ -79,8 +82,7 @@ def test_answers_that_end_by_themselves_validate(
 def test_text_is_that_of_plain_decoding(temperature: float, full: bool) -> None:
     specs = ruled(temperature, MANY if full else FEW)
     cases = [Case("float64", temperature, width, proposer, 4, strain) for proposer, width, strain in SHAPES]
-    cases.append(Case("float64", temperature, 1, "none", 4, "preempted"))
-    cases.append(Case("float64", temperature, 4, "perfect", 4, "preempted"))
+    cases = cases if full else cases[temperature > 0 :: 2]  # each at one temperature
     tally = run_gate(made_up_pair(), cases, lambda _: specs, SEED)
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.accepted > tally.tokens // 5
@@ -125,6 +127,7 @@ def test_mended_drafts_change_no_text_whatever_befalls_a_request(temperature: fl
     """Every draft breaks its grammar, and is mended by what a walk knows, also where that has begun elsewhere."""
     specs = ruled(temperature, MANY if full else FEW)
     cases = [Case("float64", temperature, 8, "breaking", 4, strain) for strain in ("", *STRAINS)]
-    tally = run_gate(made_up_pair(), cases if full else cases[1:3], lambda _: specs, SEED)
+    first = 1 + (temperature > 0)
+    tally = run_gate(made_up_pair(), cases if full else cases[first : first + 1], lambda _: specs, SEED)
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.accepted > tally.tokens // 20
