@@ -6,16 +6,12 @@
 #include "arithmetic.cuh"
 #include "bfloat16.cuh"
 #include "linear/cuda/ends.cuh"
+#include "linear/cuda/left.cuh"
 #include "linear/packed/left.cuh"
 
 constexpr int OWN = X_ROWS / 4;  // rows of a lane
 
-__device__ __forceinline__ float rounded(float x) { return low_of(pair_of(x, 0.f)); }
-__device__ __forceinline__ unsigned short bits_of(float x) { return (unsigned short)pair_of(x, 0.f); }
-__device__ __forceinline__ float number(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
-
-// The row of the `own`-th of a lane's rows, and the place of its sum of a part.
-__device__ __forceinline__ int row_at(int own, int lane) { return own / 2 * 8 + lane % 4 * 2 + own % 2; }
+// The place of the `own`-th row's sum of a part.
 __device__ __forceinline__ int sum_at(int own, int part) { return own / 2 * 4 + part * 2 + own % 2; }
 
 __device__ __forceinline__ float root_of(const Ends& ends, int row) {

@@ -15,6 +15,7 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 #include "linear/cuda/ends.cuh"
+#include "linear/cuda/left.cuh"
 #include "linear/cuda/ring.cuh"
 
 constexpr int PLAIN = 0, GATED = 1, ADDED = 2, GATES = 3;
@@ -23,12 +24,7 @@ constexpr int WARPS = 4;
 constexpr int SUMS = ROWS / 2, OWN = ROWS / 4;  // of a thread: sums of a tile, and rows that it has two of the lines of
 static_assert(ROWS % 8 == 0 && ROWS <= 32, "rows of a wgmma");
 
-__device__ __forceinline__ float rounded(float x) { return low_of(pair_of(x, 0.f)); }
-__device__ __forceinline__ unsigned short bits_of(float x) { return (unsigned short)pair_of(x, 0.f); }
-__device__ __forceinline__ float number(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
-
-// The row of the `own`-th of a thread's rows, and the place of its sum for the first of the thread's two lines.
-__device__ __forceinline__ int row_at(int own, int lane) { return own / 2 * 8 + lane % 4 * 2 + own % 2; }
+// The place of the `own`-th row's sum for the first of a thread's two lines.
 __device__ __forceinline__ int sum_at(int own) { return own / 2 * 4 + own % 2; }
 
 // LINES of the weight that a CTA loads, SUBS (64s of depth in a stage) and STAGES.

@@ -16,7 +16,7 @@
 #include "span_attention/alone/rows.cuh"
 #include "span_attention/alone/sizes.cuh"
 #include "span_attention/alone/tiles.cuh"
-#include "span_attention/hopper/heads.cuh"
+#include "span_attention/alone/heads.cuh"
 #include "span_attention/hopper/powers.cuh"
 
 // A split's part: its running softmax, operation by operation that of `softmax.py`, and what becomes of it. A lane has a row,

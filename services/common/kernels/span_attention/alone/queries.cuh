@@ -4,7 +4,7 @@
 
 #include "build.cuh"
 #include "span_attention/alone/rows.cuh"
-#include "span_attention/hopper/heads.cuh"
+#include "span_attention/alone/heads.cuh"
 
 constexpr unsigned ONES = 0x3F803F80;  // two of them
 

@@ -8,7 +8,7 @@
 #include "span_attention/alone/queries.cuh"
 #include "span_attention/alone/rows.cuh"
 #include "span_attention/alone/sizes.cuh"
-#include "span_attention/hopper/heads.cuh"
+#include "span_attention/alone/heads.cuh"
 #include "span_attention/hopper/splits.cuh"
 #include "span_attention/hopper/turn.cuh"
 

@@ -20,24 +20,15 @@ struct Sources {
 
 __device__ __forceinline__ unsigned pair_at(const unsigned short* from) { return *reinterpret_cast<const unsigned*>(from); }
 
-__device__ __forceinline__ unsigned add_in_warp(unsigned number) { return __reduce_add_sync(~0u, number); }
-
 // The sum over a warp, by pieces whose sums fit a word: integers add up to the same in any order.
-constexpr int PIECE_BITS = 27;
-
-__device__ __forceinline__ void add_pieces(unsigned long long number, unsigned (&pieces)[3]) {
+__device__ __forceinline__ long long sum_of_warp(unsigned long long number) {
+  constexpr int BITS = 27;
+  unsigned pieces[3];
 #pragma unroll
   for (int piece = 0; piece < 3; ++piece)
-    pieces[piece] = add_in_warp((unsigned)(number >> piece * PIECE_BITS) & ((1u << PIECE_BITS) - 1));
-}
-__device__ __forceinline__ long long sum_of_pieces(const unsigned (&pieces)[3]) {
+    pieces[piece] = __reduce_add_sync(~0u, (unsigned)(number >> piece * BITS) & ((1u << BITS) - 1));
   const unsigned long long low = pieces[0], middle = pieces[1], high = pieces[2];
-  return (long long)(low + (middle << PIECE_BITS) + (high << 2 * PIECE_BITS));
-}
-__device__ __forceinline__ long long sum_of_warp(unsigned long long number) {
-  unsigned pieces[3];
-  add_pieces(number, pieces);
-  return sum_of_pieces(pieces);
+  return (long long)(low + (middle << BITS) + (high << 2 * BITS));
 }
 
 struct Line {
