@@ -1,89 +1,122 @@
 """What lines of calls cost: `python -m tests.bench.gateway_lines`.
 
-Two gateways over one fake target, one of them with `--access-log false`, serve the same bursts of short answers in
-turns. The ratio is calls a second of CPU time with lines over that without: the median of the turns, and quartiles.
+One gateway in this process serves bursts of short answers and writes lines for every second burst, so that both kinds
+share the process, its memory and what else the machine does. The target and the client are processes of their own. The
+ratio is calls a second of this process's CPU time with lines over that without: the median of the pairs of bursts, its
+quartiles, and what its median may be off by.
 """
 
 import argparse
 import asyncio
+import gc
 import json
+import logging
 import statistics
+import subprocess
+import sys
 import tempfile
-from contextlib import AsyncExitStack, ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.serving import logs
 from services.common.serving.channel import connect
+from services.gateway.app import GatewayApp
+from services.gateway.settings import GatewaySettings
 from tests.bench.gateway import process, request
 from tests.support.fakes_tokenizer import write_tokenizer
 
-SIDES = {"lines": (), "none": ("--access-log", "false")}
 AT_ONCE = 64
-WARM_UP = 3
+WARM_UP = 10
 
 
-def cpu_ns(pid: int) -> int:
-    """Nanoseconds of CPU that the threads of a process have used so far."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir())
+async def serve_bursts(address: str) -> None:
+    """The client's process: for each line of stdin, which says tokens and calls of each stream, 64 streams at once."""
+    async with connect(address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+
+        async def one_after_another(tokens: int, calls: int) -> None:
+            for _ in range(calls):
+                async for _ in stub.Generate(request(tokens)):  # type: ignore[attr-defined]
+                    pass
+
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            tokens, calls = map(int, line.split())
+            await asyncio.gather(*(one_after_another(tokens, calls) for _ in range(AT_ONCE)))
+            print("done", flush=True)
 
 
-async def burst(stub: Any, pid: int, calls: int, tokens: int) -> float:
-    """Microseconds of the gateway's CPU for a call, of so many calls, 64 at once."""
-
-    async def one_after_another() -> None:
-        for _ in range(calls // AT_ONCE):
-            async for _ in stub.Generate(request(tokens)):
-                pass
-
-    before = cpu_ns(pid)
-    await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
-    return (cpu_ns(pid) - before) / (calls // AT_ONCE * AT_ONCE) / 1e3
+@contextmanager
+def client(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A client of the gateway, ended by the end of its input."""
+    command = [sys.executable, "-m", "tests.bench.gateway_lines", "--client", address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
+        yield made
 
 
-async def compare(sides: dict[str, tuple[int, str]], turns: int, calls: int, tokens: int) -> dict[str, float]:
-    """Medians of both sides, and of the ratios of two bursts that follow one another."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    async with AsyncExitStack() as stack:
-        stubs = {
-            name: inference_pb2_grpc.InferenceServiceStub(await stack.enter_async_context(connect(address)))
-            for name, (_, address) in sides.items()
-        }
-        for turn in range(turns + WARM_UP):
-            for name in sorted(sides, reverse=bool(turn % 2)):
-                found[name].append(await burst(stubs[name], sides[name][0], calls, tokens))
-    on, off = found["lines"][WARM_UP:], found["none"][WARM_UP:]
-    ratios = [without / those for those, without in zip(on, off, strict=True)]
-    low, _, high = statistics.quantiles(ratios, n=4)
+async def burst(made: subprocess.Popen[str], tokens: int, calls: int) -> float:
+    """Microseconds of this process's CPU for a call."""
+    assert made.stdin is not None
+    assert made.stdout is not None
+    before = time.process_time_ns()
+    made.stdin.write(f"{tokens} {calls}\n")
+    made.stdin.flush()
+    await asyncio.to_thread(made.stdout.readline)
+    logging.getLogger().handlers[0].flush()  # else the next burst would write the last lines of this one
+    return (time.process_time_ns() - before) / (calls * AT_ONCE) / 1e3
+
+
+async def compare(app: GatewayApp, made: subprocess.Popen[str], tokens: int, pairs: int, calls: int) -> dict[str, float]:
+    """Medians of both kinds, and of the ratios of two bursts that follow one another."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for pair in range(pairs + WARM_UP):
+        for lines in (True, False) if pair % 2 else (False, True):
+            app._calls._lines = lines
+            found[lines].append(await burst(made, tokens, calls))
+    ratios = [off / on for on, off in zip(found[True][WARM_UP:], found[False][WARM_UP:], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
     return {
-        "lines_us": statistics.median(on),
-        "none_us": statistics.median(off),
-        "ratio": statistics.median(ratios),
+        "lines_us": statistics.median(found[True][WARM_UP:]),
+        "none_us": statistics.median(found[False][WARM_UP:]),
+        "ratio": middle,
         "low": low,
         "high": high,
+        "off_by": 1.253 * (high - low) / 1.349 / pairs**0.5,
     }
 
 
-def main() -> None:
+async def measure(folder: Path, target: str, arguments: argparse.Namespace) -> None:
     """Measures and prints."""
+    app = GatewayApp(GatewaySettings(tokenizer=str(folder), targets=(target,)))
+    bound = await app.start()
+    gc.freeze()
+    with client(bound.grpc) as made:
+        for tokens in arguments.tokens:
+            found = await compare(app, made, tokens, arguments.pairs, arguments.calls)
+            print(json.dumps({"bench": "gateway_lines", "tokens": tokens, **found}), flush=True)
+        assert made.stdin is not None
+        made.stdin.close()
+    await app.drain()
+
+
+def main() -> None:
+    """Measures, or is the client."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--calls", type=int, default=512)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[2])
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=2, help="of each of 64 streams in a burst")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2, 32])
+    parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.client:
+        asyncio.run(serve_bursts(arguments.client))
+        return
     with ExitStack() as stack:
         folder = write_tokenizer(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         _, target = stack.enter_context(process("tests.bench.gateway", "--serve-target", "0.001"))
-        sink = stack.enter_context((folder / "lines").open("w"))
-        sides = {
-            name: stack.enter_context(
-                process("services.gateway", "--tokenizer", str(folder), "--targets", target, *flags, stderr=sink)
-            )
-            for name, flags in SIDES.items()
-        }
-        for tokens in arguments.tokens:
-            found = asyncio.run(compare(sides, arguments.turns, arguments.calls, tokens))
-            print(json.dumps({"bench": "gateway_lines", "tokens": tokens, **found}))
+        logs.configure("gateway", stream=stack.enter_context((folder / "lines").open("w")))
+        asyncio.run(measure(folder, target, arguments))
 
 
 if __name__ == "__main__":
