@@ -153,6 +153,27 @@ async def test_a_target_that_comes_back_is_logged_as_its_loss_was(
         assert told("target reached again") == [max(told("target lost"))] == [logging.WARNING]
 
 
+async def test_a_target_that_was_asked_to_end_is_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It drains, it leaves, and its successor at the same address is reached."""
+    caplog.set_level(logging.DEBUG, "services.gateway.targets.link")
+    (only,) = targets = [FakeTarget("pair-0", pace_s=0.01)]
+    async with harness(tmp_path, targets) as one:
+        await ready(one, 1)
+        only.drain()
+        await until(lambda: any(record.getMessage() == "target drains" for record in caplog.records))
+        await only.die()
+        await until(lambda: any(record.getMessage() == "target left" for record in caplog.records))
+        successor = FakeTarget("pair-0", pace_s=0.01, port=only.port)
+        await successor.start()
+        try:
+            await until(lambda: any(record.getMessage() == "target reached again" for record in caplog.records))
+        finally:
+            told = [(record.getMessage(), record.levelno) for record in caplog.records]
+            await successor.stop()
+    assert max(level for _, level in told) == logging.INFO, told
+    assert "target lost" not in dict(told)
+
+
 async def test_no_target_is_a_typed_error_after_the_wait(tmp_path: Path) -> None:
     async with harness(tmp_path, [], targets=("127.0.0.1:1",), wait_target_s=0.3) as one:
         with pytest.raises(grpc.aio.AioRpcError) as none:

@@ -3,13 +3,18 @@
 import asyncio
 import gc
 import json
+import logging
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from services.common.metrics.version import VERSION
 from services.common.serving import logs
 from services.common.serving.server import Bound
+
+_LOG = logging.getLogger(__name__)
 
 
 class App(Protocol):
@@ -31,7 +36,7 @@ def run(service: str, app: App, log_level: str = "info", pair: str = "") -> int:
 
     A signal during the start ends it. Prints one JSON line with the bound addresses as soon as they are known. A failed
     start raises, so the process ends with a code other than 0. A fatal error later (app.fatal, when the app has one)
-    ends the process with 1.
+    ends the process with 1. The log tells which version listens, that the process was asked to end, and its end.
     """
     logs.configure(service, log_level, pair)
     return asyncio.run(_run(service, app))
@@ -43,7 +48,7 @@ async def _run(service: str, app: App) -> int:
     workers = ThreadPoolExecutor(thread_name_prefix="service")
     loop.set_default_executor(workers)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, _asked, number, stopped)
     try:
         return await _serve(service, app, stopped)
     finally:
@@ -52,23 +57,36 @@ async def _run(service: str, app: App) -> int:
         loop.set_default_executor(ThreadPoolExecutor(1))
 
 
+def _asked(number: signal.Signals, stopped: asyncio.Event) -> None:
+    if not stopped.is_set():
+        _LOG.info("asked to end", extra={"signal": number.name})
+    stopped.set()
+
+
 async def _serve(service: str, app: App, stopped: asyncio.Event) -> int:
     asked, starting = asyncio.create_task(stopped.wait()), asyncio.create_task(app.start())
     await asyncio.wait([asked, starting], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.wait([starting])
-        await app.drain()
+        await _drain(app)
         return 0
     bound = starting.result()
     _freeze()
     print(json.dumps({"service": service, **bound.as_dict(), "pid": os.getpid()}), flush=True)
+    _LOG.info("listening", extra={"version": VERSION, **bound.as_dict()})
     fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
     watched: list[asyncio.Future[Any]] = [asked] if fatal is None else [asked, fatal]
     await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
-    await app.drain()
+    await _drain(app)
     return 1 if fatal is not None and fatal.done() and fatal.exception() else 0
+
+
+async def _drain(app: App) -> None:
+    begun = time.monotonic()
+    await app.drain()
+    _LOG.info("ended", extra={"drained_s": round(time.monotonic() - begun, 3)})
 
 
 def _freeze() -> None:

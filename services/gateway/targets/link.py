@@ -57,6 +57,7 @@ class Link:
         self._failing = False
         self._reached = False
         self._was_lost = False
+        self._drains = False
         self._why = NOT_REACHED
 
     @property
@@ -156,20 +157,28 @@ class Link:
         return await open_session(channel, self._dial.gateway_id, self._changed, asked, self._dial.secret)
 
     def _changed(self) -> None:
+        session = self._held
+        if session is not None and session.draining and not self._drains:
+            self._drains = True
+            log.info("target drains", extra={"data": {"target": self.entry.address, "pair": session.pair_id}})
         self._on_change(self)
 
     def _report(self, error: Exception) -> None:
-        """Logs the first failure of a row and of each kind; others of a target that stays away are for debugging."""
+        """Logs the first failure of a row and of each kind; others of a target that stays away are for debugging.
+
+        One that has said that it would end is not lost: what a rollout does to every pair is no warning.
+        """
         why = words(error)
         known = self._failing and kind(why) == kind(self._why)
-        level = logging.DEBUG if known else logging.WARNING
+        level = logging.DEBUG if known else logging.INFO if self._drains else logging.WARNING
         self._failing, self._why = True, why
-        what = "target lost" if self._reached else "target not reached yet"
+        what = ("target left" if self._drains else "target lost") if self._reached else "target not reached yet"
         log.log(level, what, extra={"data": {"target": self.entry.address, "why": why, "error": cause(error)}})
 
     def _report_reached(self, session: Session) -> None:
         """Logs it as its loss was, so that whoever reads of that reads of this too."""
-        level = logging.WARNING if self._failing else logging.INFO
+        level = logging.WARNING if self._failing and not self._drains else logging.INFO
+        self._drains = False
         what = "target reached again" if self._reached else "target reached"
         self._reached, self._failing, self._was_lost = True, False, self._reached
         log.log(level, what, extra={"data": {"target": self.entry.address, "pair": session.pair_id}})

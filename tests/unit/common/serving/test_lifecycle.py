@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services.common.metrics.version import VERSION
 from services.common.serving.process import Watched
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -75,7 +76,8 @@ time.sleep(120)
 
 
 def start(code: str, *argv: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", code, *argv], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code, *argv], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -87,8 +89,11 @@ def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
     assert line["pid"] == process.pid
     assert all(int(line[name].rpartition(":")[2]) > 0 for name in ("grpc", "health", "metrics"))
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=60)
     assert (rest, process.returncode) == ("drained\n", 0)
+    told = [json.loads(each) for each in errors.splitlines()]
+    assert [each["message"] for each in told] == ["listening", "asked to end", "ended"]
+    assert (told[0]["version"], told[0]["grpc"], told[1]["signal"]) == (VERSION, line["grpc"], number.name)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
