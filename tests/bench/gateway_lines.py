@@ -68,7 +68,9 @@ async def burst(made: subprocess.Popen[str], tokens: int, calls: int) -> float:
     return (time.process_time_ns() - before) / (calls * AT_ONCE) / 1e3
 
 
-async def compare(app: GatewayApp, made: subprocess.Popen[str], tokens: int, pairs: int, calls: int) -> dict[str, float]:
+async def compare(
+    app: GatewayApp, made: subprocess.Popen[str], tokens: int, pairs: int, calls: int
+) -> dict[str, float]:
     """Medians of both kinds, and of the ratios of two bursts that follow one another."""
     found: dict[bool, list[float]] = {True: [], False: []}
     for pair in range(pairs + WARM_UP):
