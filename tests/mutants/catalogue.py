@@ -208,13 +208,6 @@ FORWARD = (
         f"{_KERNELS}test_rope.py",
     ),
     Mutant(
-        "states-not-told-of-a-prompt",
-        PREFILL,
-        "        pool.states.commit(inputs.slot_B[:count], inputs.valid_B[:count])\n",
-        "",
-        "tests/unit/target/device/test_runner_states.py::test_states_follow_the_length_of_every_slot",
-    ),
-    Mutant(
         "a-second-forward-every-round",
         VERIFY,
         "hidden_TD, features_TF = pool.model.forward(",

@@ -34,23 +34,6 @@ class TokenBytes:
         return found
 
 
-class Detokenizer:
-    """The text of one request's output."""
-
-    def __init__(self, token_bytes: TokenBytes) -> None:
-        """Starts with no output."""
-        self._token_bytes = token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, *token_ids: int) -> str:
-        """The characters that these tokens complete; may be empty."""
-        return self._decoder.decode(self._token_bytes.of(*token_ids))
-
-    def finish(self) -> str:
-        """U+FFFD when the output ends inside a character, as a full decode shows it; else empty."""
-        return self._decoder.decode(b"", final=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What a commit added: `kept` of its tokens belong to the output, `text` became final with them."""
@@ -61,14 +44,15 @@ class Piece:
 
 
 class TextStream:
-    """Turns committed tokens into final text."""
+    """Turns committed tokens into final text: whole characters, and U+FFFD where the output ends inside one."""
 
     def __init__(self, token_bytes: TokenBytes, stop: Sequence[str], min_tokens: int, shows_stop: bool = False) -> None:
         """Starts with no output; stop strings that end within the first `min_tokens` tokens do not count.
 
         With `shows_stop` the text ends with the one that ended it.
         """
-        self._detokenizer = Detokenizer(token_bytes)
+        self._bytes_of = token_bytes.of
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._cutter = StopCutter(StopStrings(stop), shows_stop) if stop else None
         self._min_tokens = min_tokens
         self._count = 0
@@ -82,11 +66,11 @@ class TextStream:
         """
         visible = len(token_ids) - hidden
         if self._cutter is None:
-            return Piece(len(token_ids), self._detokenizer.push(*token_ids[:visible]), False)
+            return Piece(len(token_ids), self._decoder.decode(self._bytes_of(*token_ids[:visible])), False)
         texts: list[str] = []
         for index, token_id in enumerate(token_ids):
             self._count += 1
-            text = self._detokenizer.push(token_id) if index < visible else ""
+            text = self._decoder.decode(self._bytes_of(token_id)) if index < visible else ""
             final, stopped = self._cutter.push(text, armed=self._count > self._min_tokens)
             texts.append(final)
             if stopped:
@@ -100,7 +84,7 @@ class TextStream:
 
     def finish(self) -> Piece:
         """What the end of the output makes final; a stop string may end in a character cut short."""
-        tail = self._detokenizer.finish()
+        tail = self._decoder.decode(b"", final=True)
         if self._cutter is None:
             return Piece(0, tail, False)
         final, stopped = self._cutter.push(tail, armed=self._count > self._min_tokens)

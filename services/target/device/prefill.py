@@ -110,12 +110,11 @@ class PrefillStep:
 
     def _forward(self, ids_T: Tensor, rows: Rows) -> Tensor:
         """Returns the hidden states that are read in the end, once all that rows leave behind is written."""
-        pool, inputs, count = self._pool, self._inputs, self._shape.segments
+        pool = self._pool
         hidden_ED, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         states_TD = pool.write_context(ids_T, features_TF, rows)
         if pool.seeds is not None and states_TD is not None:
             pool.seeds.fill(states_TD, rows)
-        pool.states.commit(inputs.slot_B[:count], inputs.valid_B[:count])
         return hidden_ED
 
     def _with_beside(self, ids_T: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:

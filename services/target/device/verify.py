@@ -184,7 +184,6 @@ class VerifyStep:
         rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
         of_rows = best, self._nodes, self.table
         accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, *of_rows)
-        pool.states.commit(self._rows_B, self.result.count_B)
         self._beside.join()
         if self.result.path_BW is not None:  # behind the draft context, which moves too
             keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)

@@ -75,7 +75,7 @@ class Emitter:
             committed += len(progress.tokens)
             if self._advance(progress):
                 ended.append(progress.request)
-        self.ledger.commit(committed)
+        self.ledger.committed += committed
         return ended
 
     def scored(self, request: Request | None, scores: PromptScores) -> None:

@@ -59,7 +59,7 @@ class TokenLedger:
     """
 
     def __init__(self) -> None:
-        """Starts at zero."""
+        """Starts at zero; `committed` grows by the tokens of each round."""
         self.committed = 0
         self.emitted = 0
         self.discarded = dict.fromkeys(DISCARD_REASONS, 0)
@@ -68,10 +68,6 @@ class TokenLedger:
     def unsettled(self) -> int:
         """Tokens of requests that live or ended a moment ago; 0 at idle."""
         return self.committed - self.emitted - sum(self.discarded.values())
-
-    def commit(self, tokens: int) -> None:
-        """Counts tokens that a round committed."""
-        self.committed += tokens
 
     def settle(self, tokens: int, kept: int, reason: str = "cancel") -> None:
         """Splits the tokens of an ended request into those kept and those discarded for ``reason``.

@@ -280,9 +280,6 @@ class SequenceStates:
         if self._recurrent:
             self._recurrent.fold(plans)
 
-    def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
-        """Slots [B] have grown by counts [B] tokens. Does nothing: rows stay in place until their block is full."""
-
 
 class CodedStates(SequenceStates):
     """States whose keys and values are codes."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from services.common.model import Target, load_target
 from services.common.model.states.states import SequenceStates
@@ -42,13 +41,12 @@ def test_layers_are_views_of_the_tensors(target: Target) -> None:
 
 
 def test_paged_keys_and_values_need_no_care(target: Target) -> None:
-    """A slot that changes hands, a commit of fewer rows than were written, and a state that is kept elsewhere."""
+    """A slot that changes hands, and a state that is kept elsewhere."""
     states = target.new_states(BLOCKS, BLOCK_SIZE)
     for tensor in states.tensors:
         tensor.fill_(3)
     states.reset(0)
     states.save(0, place=0, folded=16)
     states.resume(0, place=0, folded=16)
-    states.commit(torch.tensor([0, 1]), torch.tensor([2, 0]))
     assert all(bool((tensor == 3).all()) for tensor in states.tensors)
     assert states.grid == 0, "a hit of any length will do"

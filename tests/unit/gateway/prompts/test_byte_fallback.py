@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 from services.common.preflight.source import Source
 from services.common.preflight.text import tokenizer_problem
 from services.common.request.spelling import speller
-from services.gateway.prompts.text import Detokenizer
+from services.gateway.prompts.text import TextStream
 from services.gateway.prompts.tokenizer import Tokenizer as Served
 from services.gateway.prompts.tokenizer import TokenizerError, load_tokenizer
 
@@ -54,8 +54,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 def incremental(tokenizer: Served, ids: list[int]) -> list[str]:
-    detokenizer = Detokenizer(tokenizer.token_bytes)
-    return [*(detokenizer.push(token) for token in ids), detokenizer.finish()]
+    stream = TextStream(tokenizer.token_bytes, (), 0)
+    return [*(stream.push([token]).text for token in ids), stream.finish().text]
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken, normalizers
 
 from services.common.request.errors import PacelineError
-from services.gateway.prompts.text import Detokenizer, TextStream
+from services.gateway.prompts.text import TextStream
 from services.gateway.prompts.tokenizer import Tokenizer, TokenizerError, load_tokenizer, longest_token
 from tests.support.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
 
@@ -23,8 +23,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
 
 
 def incremental(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    detokenizer = Detokenizer(tokenizer.token_bytes)
-    return [*(detokenizer.push(token) for token in ids), detokenizer.finish()]
+    stream = TextStream(tokenizer.token_bytes, (), 0)
+    return [*(stream.push([token]).text for token in ids), stream.finish().text]
 
 
 def test_random_ids_join_to_the_full_decode(tokenizer: Tokenizer) -> None:
