@@ -106,7 +106,11 @@ class Attempt:
             self._scored += len(update.scores)
         if update.token_ids:
             if not self._first:  # the prompt's own round is none of speculation
-                self.observed.round(update.drafted, update.accepted)
+                observed = self.observed
+                observed.rounds += 1
+                observed.drafted += update.drafted
+                observed.accepted += update.accepted
+                observed.histogram[update.accepted] += 1
             self._first = False
             if update.position != self._next_position:
                 self.cancel(self._next_position, "cancel")

@@ -38,13 +38,6 @@ class Speculation:
     histogram: Counter[int] = field(default_factory=Counter)
     by_width: Counter[int] = field(default_factory=Counter)
 
-    def round(self, drafted: int, accepted: int) -> None:
-        """Adds one round, of whose width nothing is known."""
-        self.rounds += 1
-        self.drafted += drafted
-        self.accepted += accepted
-        self.histogram[accepted] += 1
-
     def add(self, other: "Speculation") -> None:
         """Adds what another target counted."""
         self.rounds += other.rounds
