@@ -11,7 +11,7 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from services.common.kernels.accept import choose, greedy, logprob, passes, scores, settle, threshold
+from services.common.kernels.accept import choices, choose, greedy, logprob, passes, scores, settle, threshold
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
@@ -287,6 +287,15 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "depths_ptr": None, **absent}, {"tokens_ptr": "*i32"})
         for absent in ({"offsets_ptr": None}, {})
+    ),
+    *(
+        (choices.peek_kernel, {"WIDTH": 3, "TILE": 256, **absent}, {"tokens_ptr": "*i32", "masked_ptr": "*u8"})
+        for absent in ({"depths_ptr": None}, {})
+    ),
+    (
+        choices.told_kernel,
+        {"WIDTH": 3, "SHARES": 8, "LAST_BITS": 0x7FFFFFFF},
+        {"tokens_ptr": "*i32", "masked_ptr": "*u8", "told_ptr": "*i64", "number_ptr": "*i64"},
     ),
     *(
         (greedy.greedy_kernel, {"TILE": 4096, "WIDE": wide, "PDL": True}, {"logits_ptr": kind, "tokens_ptr": "*i32"})

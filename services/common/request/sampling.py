@@ -79,6 +79,14 @@ class SamplingParams:
         """True when the token is the argmax of the raw logits (min_tokens masks aside)."""
         return self.greedy and not self.processed
 
+    @property
+    def unfiltered(self) -> bool:
+        """True when the choice among some tokens is that among all, where it is one of these.
+
+        Top-k, top-p and min-p cut what a mask leaves, so what they leave of all tokens tells nothing.
+        """
+        return not self.processed and (self.greedy or (self.top_k, self.top_p, self.min_p) == (0, 1.0, 0.0))
+
 
 RANGES: dict[str, Range] = {
     name: hint.__metadata__[0]

@@ -1,9 +1,12 @@
 """Where a step waits for the host: for its masks behind the forward (ADR 0027), for drafts in front of it (0058)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from services.common.kernels.accept import SlotState
+from services.common.kernels.accept import SlotState, peek
+from services.common.kernels.nodes import Nodes
 from services.common.kernels.wait_masks import wait_masks
 
 LIMIT_S = 0.02
@@ -14,11 +17,16 @@ class MaskGate:
     """Static memory of the waits.
 
     `made_S` is the last round that a slot's masks were made for, `mended_S` the last whose drafts were mended.
+    `told_SW`, memory of the host, holds what rows choose where no mask is, as `peek` says it.
     """
 
     def __init__(self, slots: SlotState, most_rows: int) -> None:
         device, self._pad_slot = slots.masked_S.device, len(slots.masked_S) - 1
-        self._masked_S = slots.masked_S
+        self._slots, self._masked_S = slots, slots.masked_S
+        shape, on_gpu = slots.mask_SWN.shape[:2], device.type == "cuda"
+        self.told_SW = torch.zeros(shape, dtype=torch.int64, pin_memory=on_gpu)
+        self.meanwhile: Callable[[], None] | None = None
+        """What a CPU does once when a step waits for masks: no other thread makes them."""
         self.made_S = torch.zeros(len(slots.masked_S), dtype=torch.int64, device=device)
         self.mended_S = torch.zeros_like(self.made_S)
         self._number_1 = torch.zeros(1, dtype=torch.int64, device=device)
@@ -28,8 +36,15 @@ class MaskGate:
         """The next step is this round's, and masks that were made before do not hold for it."""
         self._number_1.fill_(number)
 
+    def tell(self, logits_BWV: Tensor, rows_B: Tensor, noise_BWV: Tensor | None, nodes: Nodes | None) -> None:
+        """Enqueues what tells the host the choices that rows would have without masks."""
+        peek(logits_BWV, rows_B, self._slots, self._number_1, self.told_SW, noise_BWV, nodes)
+
     def hold(self, rows_B: Tensor) -> Tensor:
         """Enqueues the wait; returns the rows for accept, of which those whose masks came too late are pad rows."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         return self._wait(rows_B, self.made_S)
 
     def hold_drafts(self, rows_B: Tensor) -> None:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from services.common.kernels.accept import LAST_BITS
 from services.common.kernels.mailbox import read_mailbox
 from services.common.kernels.nodes import Nodes, first_path
 from services.target.device.context import Pool
@@ -26,9 +27,11 @@ from services.target.device.walker import Walker
 
 Watch = Callable[[torch.cuda.Event | None], None]
 _NEAR_S = 0.002
-"""Drafts that take longer are waited for with sleep."""
+"""Drafts that take longer are waited for with sleep; masks that were made so long ago are told."""
 _MOST_MENDED = 1
 """Rows of a round that are mended on a GPU: four wait there for longer than what their drafts bring (ADR 0058)."""
+_FEW_RULED = 1
+"""Rows of a round whose masks a GPU's forward hides; of more they are made behind it, for few are needed then."""
 _MOST_THREADS = 8
 """That make masks at a time."""
 
@@ -42,6 +45,8 @@ class Path(NamedTuple):
 
 Array = NDArray[Any]
 Row = tuple[int, HostSlot, Path]
+Offered = tuple[tuple[int, HostSlot], Path]
+"""A slot that a rule reaches, and its drafts."""
 
 
 class Masks:
@@ -138,6 +143,80 @@ class Masks:
                 self._fill(some, width)
                 self._tell([slot for slot, *_ in some], number)
 
+    def run_beside(self, run: Callable[[], object]) -> torch.cuda.Event:
+        """Launches a step that waits for masks; returns the mark behind it."""
+        run()
+        ran = torch.cuda.Event()
+        ran.record()
+        return ran
+
+    def parted(self, rows: Sequence[Offered], peeks: bool) -> tuple[Sequence[Offered], Sequence[Offered]]:
+        """Rows whose masks are made at once, and those that wait for what they choose without one.
+
+        Most rows choose what their rule allows, and a mask of the choice is right for them: the best of all tokens
+        is the best of some. Whether a token is allowed takes a hundredth of what all that are allowed take.
+        """
+        if not peeks or (self.beside and len(rows) <= _FEW_RULED):
+            return rows, []
+        now, later = list[Offered](), list[Offered]()
+        for row in rows:
+            (_, seat), _ = row
+            (later if seat.unfiltered and _walker(seat).alone else now).append(row)
+        return now, later
+
+    def settle(self, held: Rows, drafts: Sequence[Path], width: int, number: int, ran: torch.cuda.Event | None) -> None:
+        """Makes the masks of rows whose step has told what they choose without one; nothing if the step is over.
+
+        A slot that is another request's by now has no masks: nobody reads its row.
+        """
+        rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
+        rows.sort(key=lambda row: -row[1].missed)
+        choices_RW = self._choices([slot for slot, _, _ in rows], width, number, ran)
+        if choices_RW is None:
+            return
+        untold, since = list[int](), perf_counter()
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            for row, choices in zip(rows, choices_RW, strict=True):
+                if self._pool.state.holds(*row[:2]):
+                    self._choose(row, choices, width)
+                untold.append(row[0])
+                if perf_counter() - since > _NEAR_S:
+                    self._tell(untold, number)
+                    untold, since = [], perf_counter()
+            if untold:
+                self._tell(untold, number)
+
+    def _choices(
+        self, slots: Sequence[int], width: int, number: int, ran: torch.cuda.Event | None
+    ) -> list[list[int]] | None:
+        """What the rows of slots choose without masks; None where the step did not wait for who asks."""
+        words_S2 = self._inputs.mask_gate.told_SW.numpy().view(np.int32)
+        while True:
+            over = ran is None or ran.query()
+            told_RW2 = words_S2[slots, : 2 * width].reshape(len(slots), width, 2)
+            if (told_RW2[..., 1] == number & LAST_BITS).all():
+                choices: list[list[int]] = told_RW2[..., 0].tolist()
+                return choices
+            if over:
+                return None
+            sleep(0)  # other threads may run
+
+    def _choose(self, row: Row, choices: Sequence[int], width: int) -> None:
+        """Writes the masks of a row that are not masks of its choices alone, and those."""
+        _, seat, offered = row
+        drafts = offered.tokens[: seat.most_drafts]
+        path_MN, walker = self._room_BWN[0, : len(drafts) + 1], _walker(seat)
+        told = [choices[0], *(choices[at] for at in offered.rows[: seat.most_drafts])]
+        early, stops = self._early(seat, width)
+        allowed = walker.choose(path_MN, drafts, told, early, stops)
+        self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width)
+
+    def _early(self, seat: HostSlot, width: int) -> tuple[int, Sequence[int]]:
+        """Rows at which it is too early for stop tokens, and these."""
+        stopping = seat.spec.stopping
+        early = width if stopping.ignore_eos else max(0, min(width, stopping.min_tokens - seat.generated))
+        return early, stop_ids(seat.spec, self._pool.settings) if early else ()
+
     def _at_once(self, rows: Sequence[Row]) -> bool:
         return self._threads is not None and len(rows) > 1
 
@@ -173,10 +252,8 @@ class Masks:
         rows, walked = [0, *offered.rows[: seat.most_drafts]], len(allowed)
         walked_K[:] = -1
         walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
-        stopping = seat.spec.stopping
-        early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
-        if early > 0:
-            stops = stop_ids(seat.spec, self._pool.settings)
+        early, stops = self._early(seat, width)
+        if early:
             for mask_N in with_any(path_MN[: min(early, walked + 1)], stops):
                 without(mask_N, stops)
         of_path = rows[: walked + 1]
@@ -245,6 +322,11 @@ def _await(mark: torch.cuda.Event) -> None:
 def _walker(seat: HostSlot) -> Walker:
     assert seat.walker is not None, "rows that masks rule have a rule"
     return seat.walker
+
+
+def apart(rows: Sequence[Offered]) -> tuple[Rows, list[Path]]:
+    """The slots of rows, and their drafts."""
+    return [seated for seated, _ in rows], [path for _, path in rows]
 
 
 def held_rows(rows: Rows) -> Rows:

@@ -77,7 +77,8 @@ class RoundOutput:
         self._fetched = False
         self.decodes = False
         """Whether rows decode in the round, beside prompts or behind them."""
-        self._make: Callable[[], None] | None = None
+        self._make: Callable[[], Callable[[], None] | None] | None = None
+        self._settle: Callable[[], None] | None = None
         self.scores: list[PromptScores] = []
         """Of prompts, once the round has landed."""
         self._scored: list[Scored] = []
@@ -100,8 +101,8 @@ class RoundOutput:
         """Notes results that stay on the device until `fetch`."""
         self._left, self.decodes = (rows, step), True
 
-    def later(self, make: Callable[[], None]) -> None:
-        """Notes what `rule` does."""
+    def later(self, make: Callable[[], Callable[[], None] | None]) -> None:
+        """Notes what `rule` does; what it returns is done when the round is landed."""
         self._make = make
 
     @inferring
@@ -109,7 +110,13 @@ class RoundOutput:
         """Makes the masks that rows of the round wait for, once; all rounds before it must have landed."""
         make, self._make = self._make, None
         if make is not None:
-            make()
+            self._settle = make()
+
+    @inferring
+    def _make_rest(self) -> None:
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle()
 
     def score(self, scored: Sequence[Scored]) -> None:
         """Notes scores of prompts on their way to the host."""
@@ -139,6 +146,8 @@ class RoundOutput:
         start = perf_counter()
         if self._make is not None:
             self.rule()
+        if self._settle is not None:
+            self._make_rest()
         if not self._fetched:
             self.fetch()
         self._wait(self.done)

@@ -25,7 +25,7 @@ from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
 from services.target.device.expert_use import ExpertUse
-from services.target.device.masks import Masks, held_rows, no_drafts
+from services.target.device.masks import Masks, apart, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import Landing, RoundOutput
 from services.target.device.packing import mixed, packed
@@ -214,31 +214,36 @@ class Runner:
         if drafted:
             self._drafts.hold(plan)
         if ruled:
-            self._rule(plan, seated, width, partial(self.steps.run_verify, *shape, mode, kind))
+            peeks = step.table is None
+            self._rule(plan, seated, width, partial(self.steps.run_verify, *shape, mode, kind), peeks)
         else:
             self.steps.run_verify(*shape, mode, kind)
         self._next.leave(seated, step)
 
-    def _rule(self, plan: Plan, seated: Rows, width: int, run: Callable[[], object]) -> None:
+    def _rule(self, plan: Plan, seated: Rows, width: int, run: Callable[[], object], peeks: bool) -> None:
         """Leaves the masks of rows that a rule reaches to be made when the rounds before have landed.
 
-        A step that cannot wait for them runs only then.
+        A step that cannot wait for them runs only then. One that `peeks` tells what some rows choose without a mask.
         """
         watch, masks = partial(self._drafts.watch, plan), self._masks
         self.steps.round.mask_gate.expect(plan.number)
         mends = width > 1 and not plan.nodes and masks.mends(seated)
         offer = masks.offer(plan.bucket, width, watch, plan.nodes, mends) if width > 1 else None
-        if masks.beside:
-            run()
+        ran = masks.run_beside(run) if masks.beside else None
 
-        def make() -> None:
+        def make() -> Callable[[], None] | None:
             drafts = no_drafts(seated) if offer is None else offer()
             offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
             if mends:
                 offered = masks.mend(held_rows(seated), offered, plan.number)
-            masks.make(held_rows(seated), offered, width, plan.number)
-            if not masks.beside:
-                run()
+            now, later = masks.parted([*zip(held_rows(seated), offered, strict=True)], peeks)
+            masks.make(*apart(now), width, plan.number)
+            settle = partial(masks.settle, *apart(later), width, plan.number, ran) if later else None
+            if masks.beside:
+                return settle
+            self.steps.round.mask_gate.meanwhile = settle
+            run()
+            return None
 
         self._next.later(make)
 

@@ -45,10 +45,14 @@ class HostSlot:
     raw_greedy: bool = field(init=False)
     """Whether no noise and no processor does, so that the best of the model's own scores wins where nothing masks."""
 
+    unfiltered: bool = field(init=False)
+    """Whether what it chooses where no mask is tells what it chooses under one."""
+
     def __post_init__(self) -> None:
         """Asks once what every round needs to know."""
         sampling = self.spec.sampling
         self.sampled, self.raw_greedy = not sampling.greedy, sampling.plain_greedy
+        self.unfiltered = sampling.unfiltered
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Moves behind tokens that the device has committed."""
@@ -122,6 +126,10 @@ class DeviceState:
         found = [(slot, seat) for slot in slots if (seat := self._seats[slot]) is not None]
         assert len(found) == len(slots), f"one of the slots {slots} is empty"
         return found
+
+    def holds(self, slot: int, seat: HostSlot) -> bool:
+        """Whether a slot is still this request's."""
+        return self._seats[slot] is seat
 
     def seat(self, slot: int) -> HostSlot:
         """The occupied slot's mirror; raises AssertionError for an empty one."""

@@ -181,7 +181,7 @@ class VerifyStep:
         if self._synthetic_nodes is not None and self._nodes is not None:
             self._synthetic_nodes.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, self._nodes, best)
         noise_BWV = self._noise()
-        rows_B = self._rows_B if self._mode == "greedy" else self._inputs.mask_gate.hold(self._rows_B)
+        rows_B = self._rows_B if self._mode == "greedy" else self._behind_masks(noise_BWV)
         of_rows = best, self._nodes, self.table
         accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, *of_rows)
         self._beside.join()
@@ -191,6 +191,13 @@ class VerifyStep:
             pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
             pool.seeds.publish()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
+
+    def _behind_masks(self, noise_BWV: Tensor | None) -> Tensor:
+        """The rows for accept, once their masks are made; for rows of pieces they are made without a choice."""
+        gate = self._inputs.mask_gate
+        if self.table is None:
+            gate.tell(self.logits_BWV, self._rows_B, noise_BWV, self._nodes)
+        return gate.hold(self._rows_B)
 
     def _blank(self, count: int) -> tuple[Tensor, Tensor]:
         """Hidden states [T, D] and features [T, F] of no forward of so many rows."""

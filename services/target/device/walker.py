@@ -83,8 +83,8 @@ class Walker:
 
     def whole(self, drafts: Sequence[int]) -> tuple[LLMatcher, list[int]] | None:
         """The matcher and the drafts that it allows, where it alone tells the masks of all rows behind them."""
-        matcher, mind = self._matcher, self._mind
-        if matcher is None or self._vocabulary is not None or mind.thinks or mind.may_think:
+        matcher = self._matcher
+        if matcher is None or not self.alone:
             return None
         ended = next((place for place, token in enumerate(drafts) if token in self._grammar.eos_ids), len(drafts))
         allowed = [*drafts[:ended]]
@@ -102,6 +102,45 @@ class Walker:
     def filled(self, masks_WN: Array, allowed: Sequence[int]) -> bool:
         """Whether the library has written the masks of all rows; it stops at some ends of a grammar."""
         return not self._fails(0) and bool(masks_WN[len(allowed)].any())
+
+    @property
+    def alone(self) -> bool:
+        """Whether the matcher alone tells the masks of the next rows."""
+        mind = self._mind
+        return self._matcher is not None and self._vocabulary is None and not (mind.thinks or mind.may_think)
+
+    def choose(
+        self, masks_WN: Array, drafts: Sequence[int], choices: Sequence[int], early: int, stops: Sequence[int]
+    ) -> list[int] | None:
+        """Writes masks of rows as far as they decide: of the choice alone where the rule allows it, else whole ones.
+
+        `choices` are what rows choose where nothing is masked, and the first `early` of them may choose no stop token.
+        A row whose choice is allowed is decided, and so is all behind it, unless its draft is the same.
+
+        Returns:
+            The drafts in front of written rows; None where the library gave up, and `fill` must be asked.
+        """
+        matcher = self._matcher
+        assert matcher is not None, "without a matcher no mask is the matcher's"
+        walked: list[int] = []
+        for row, (mask_N, choice) in enumerate(zip(masks_WN, choices, strict=True)):
+            draft = drafts[row] if row < len(drafts) else None
+            barred = choice < 0 or choice in self._grammar.eos_ids or (row < early and choice in stops)
+            if not barred and self._follows(matcher, choice):
+                _only(mask_N, choice)
+                if choice != draft:
+                    break
+            elif not _compute(matcher, mask_N) or draft is None or not self._walkable(mask_N, draft):
+                break
+            if not matcher.try_consume_tokens([draft]):
+                break
+            walked.append(draft)
+        return None if self._fails(len(walked)) else walked
+
+    def _follows(self, matcher: LLMatcher, token: int) -> bool:
+        """Whether the mask of the next row would have a token: where there is one way, no other spelling of it."""
+        one_way = matcher.compute_ff_tokens()
+        return token == one_way[0] if one_way else matcher.validate_tokens([token]) == 1
 
     def mended(self, drafts: Sequence[int]) -> list[int]:
         """The drafts, with others from the first on that breaks the rule: those behind it were of another text.

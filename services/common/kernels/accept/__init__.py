@@ -8,7 +8,7 @@ text is that of plain decoding (I1).
 """
 
 from services.common.kernels.accept import reference
-from services.common.kernels.accept.reference import logprobs
+from services.common.kernels.accept.reference import LAST_BITS, logprobs
 from services.common.kernels.accept.state import (
     End,
     Entrant,
@@ -20,6 +20,19 @@ from services.common.kernels.accept.state import (
 )
 from services.common.kernels.dispatch import Operator
 
-__all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs", "mask_words"]
+__all__ = [
+    "LAST_BITS",
+    "End",
+    "Entrant",
+    "RoundResult",
+    "SlotParams",
+    "SlotState",
+    "accept",
+    "flat_cells",
+    "logprobs",
+    "mask_words",
+    "peek",
+]
 
 accept = Operator(reference.accept)
+peek = Operator(reference.peek)

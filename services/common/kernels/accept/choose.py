@@ -16,7 +16,7 @@ _EXACT = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
-def _gumbel(seed, position, first, TILE: tl.constexpr):
+def gumbel(seed, position, first, TILE: tl.constexpr):
     """Return the noise of the TILE tokens from `first` on, as common/device/noise.py defines it; four share a call."""
     quad = (first // 4 + tl.arange(0, TILE // 4)).to(tl.uint32)
     zero = tl.zeros_like(quad)
@@ -66,7 +66,7 @@ def best_kernel(
         if offsets_ptr is not None:
             depth += tl.load(offsets_ptr + program // WIDTH)
         position = tl.load(length_ptr + slot) + 1 + depth
-        score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
+        score += gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
     score = tl.where(inside & (score == score), score, float("-inf"))
     best = tl.max(score, 0)
     tl.store(tokens_ptr + at, tl.min(tl.where((score == best) & inside, token, 2147483647), 0))

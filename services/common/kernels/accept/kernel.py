@@ -13,9 +13,11 @@ import torch
 import triton
 from torch import Tensor
 
+from services.common.kernels.accept.choices import SHARES, peek_kernel, told_kernel
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
 from services.common.kernels.accept.greedy import GREEDY_TILE, greedy_kernel, row_kernel
+from services.common.kernels.accept.reference import LAST_BITS
 from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED, score_kernel
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
@@ -71,6 +73,31 @@ def accept(
         state.history_SC.shape[1], tiles, stop_count, state.walked_SK.shape[1], WIDTH=most,
         WIDTH_PAD=triton.next_power_of_2(most),
         TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), PDL=PDL, **LAUNCH,
+    )  # fmt: skip
+
+
+def peek(
+    logits_BWV: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    number_1: Tensor,
+    told_SW: Tensor,
+    noise_BWV: Tensor | None = None,
+    nodes: Nodes | None = None,
+) -> None:
+    """Tell what masked rows choose where no mask is; other rows cost two programs that end at once."""
+    assert logits_BWV.is_contiguous(), "logits must be contiguous"
+    batch, width, vocab = logits_BWV.shape
+    values, tokens = _room(batch * width, SHARES, logits_BWV.device)
+    depths_BW = None if nodes is None else nodes.depths_BW
+    each = triton.cdiv(triton.cdiv(vocab, PEAK_TILE), SHARES)
+    peek_kernel[values.shape](
+        logits_BWV, rows_B, values, tokens, **state.columns(peek_kernel), depths_ptr=depths_BW, vocab=vocab, each=each,
+        WIDTH=width, TILE=PEAK_TILE, **UNFUSED,
+    )  # fmt: skip
+    told_kernel[(batch * width,)](
+        values, tokens, rows_B, **state.columns(told_kernel), number_ptr=number_1, told_ptr=told_SW,
+        most=told_SW.shape[1], WIDTH=width, SHARES=SHARES, LAST_BITS=LAST_BITS, **UNFUSED,
     )  # fmt: skip
 
 

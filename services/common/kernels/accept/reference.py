@@ -18,6 +18,8 @@ from services.common.kernels.nodes import walk as walk_trees
 from services.common.kernels.row_table import RowTable
 
 Mode = Literal["greedy", "full"]
+LAST_BITS = 0x7FFFFFFF
+"""Of a round's number, beside a token in a word."""
 Array = NDArray[Any]
 
 
@@ -100,8 +102,15 @@ def _choose(
     logits_BWV: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState, noise_BWV: Array | None
 ) -> tuple[Array, Array]:
     """Return the tokens y [B, W] and whether each came from finite numbers."""
-    finite_BW = np.isfinite(logits_BWV.max(-1))
     scores_BWV = process(logits_BWV, drafts_BK, tree, rows_B, state)
+    return _best(logits_BWV, scores_BWV, tree.depths_BW, rows_B, state, noise_BWV)
+
+
+def _best(
+    logits_BWV: Array, scores_BWV: Array, depths_BW: Array, rows_B: Array, state: SlotState, noise_BWV: Array | None
+) -> tuple[Array, Array]:
+    """Return the tokens [B, W] of the best scores, with noise, and whether each came from finite numbers."""
+    finite_BW = np.isfinite(logits_BWV.max(-1))
     temperature_B = state.temperature_S.numpy()[rows_B]
     sampled_B = temperature_B > 0
     if sampled_B.any():
@@ -109,12 +118,46 @@ def _choose(
         scaled_BWV = scores_BWV / divisor_B[:, None, None]
         truncate(scaled_BWV, sampled_B, rows_B, state)
         if noise_BWV is None:
-            positions_BW = state.length_S.numpy()[rows_B, None] + 1 + tree.depths_BW
+            positions_BW = state.length_S.numpy()[rows_B, None] + 1 + depths_BW
             noise_BWV = gumbel_array(state.seed_S.numpy()[rows_B], positions_BW, logits_BWV.shape[2], logits_BWV.dtype)
         scores_BWV = np.where(sampled_B[:, None, None], scaled_BWV + noise_BWV, scores_BWV)
     chosen_BW = scores_BWV.argmax(-1)
     best_BW = np.take_along_axis(scores_BWV, chosen_BW[..., None], -1)[..., 0]
     return chosen_BW, finite_BW & np.isfinite(best_BW)
+
+
+def peek(
+    logits_BWV: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    number_1: Tensor,
+    told_SW: Tensor,
+    noise_BWV: Tensor | None = None,
+    nodes: Nodes | None = None,
+) -> None:
+    """Tell what rows of masked, unfiltered slots choose where no mask is; nothing of other rows.
+
+    Args:
+        logits_BWV: raw logits, as `accept` reads them.
+        rows_B: slot of each row.
+        state: of all slots; it is not changed.
+        number_1: the round, int64.
+        told_SW: receives (round << 32 | token) of each row, the round by its last 31 bits; a token is -1 where scores
+            are not finite. It may be memory of the host that a GPU writes: each word is whole.
+        noise_BWV: as `accept` takes it.
+        nodes: trees that the rows are; chains without.
+    """
+    rows = rows_B.numpy()
+    some = np.flatnonzero((state.masked_S & state.unfiltered_S).numpy()[rows])
+    if len(some) == 0:
+        return
+    logits, (batch, width, _) = logits_BWV.numpy()[some], logits_BWV.shape
+    depths_BW = (_chains(batch, width - 1) if nodes is None else nodes.host).depths_BW[some]
+    noise = None if noise_BWV is None else noise_BWV.numpy()[some]
+    with np.errstate(invalid="ignore"):
+        chosen_BW, sane_BW = _best(logits, logits, depths_BW, rows[some], state, noise)
+    stamp = (int(number_1) & LAST_BITS) << 32
+    told_SW.numpy()[rows[some], :width] = stamp | (np.where(sane_BW, chosen_BW, -1) & 0xFFFFFFFF)
 
 
 def _commit(

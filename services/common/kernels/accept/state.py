@@ -21,7 +21,7 @@ _KINDS: dict[torch.dtype, tuple[str, ...]] = {
         *(name for name, kind in _PARAMETERS.items() if kind is int),
     ),
     torch.float32: tuple(name for name, kind in _PARAMETERS.items() if kind is float),
-    torch.bool: ("active", "penalised", "biased", "masked"),
+    torch.bool: ("active", "penalised", "biased", "unfiltered", "masked"),
 }
 """The columns of each type."""
 _NO_LIMIT = 1 << 40
@@ -75,6 +75,7 @@ class Entrant(NamedTuple):
             "active": True,
             "penalised": params.penalised,
             "biased": bool(params.logit_bias),
+            "unfiltered": params.unfiltered,
             "masked": params.masked,
         }
 
@@ -116,6 +117,7 @@ class SlotState:
     frequency_penalty_S: Tensor
     penalised_S: Tensor
     biased_S: Tensor
+    unfiltered_S: Tensor
     masked_S: Tensor
     bias_SV: Tensor
     prompt_seen_SV: Tensor

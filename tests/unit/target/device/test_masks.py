@@ -31,18 +31,21 @@ def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
     twin._stream, twin._threads = cast(Any, STREAM), threads
     twin._slots = cast(Any, SimpleNamespace(mask_SWN=slots.mask_SWN.clone(), walked_SK=slots.walked_SK.clone()))
     twin._made_S = masks._made_S.clone()
-    twin._inputs = cast(Any, SimpleNamespace(mask_gate=SimpleNamespace(mended_S=masks._made_S.clone())))
+    told_SW = masks._inputs.mask_gate.told_SW
+    twin._inputs = cast(
+        Any, SimpleNamespace(mask_gate=SimpleNamespace(mended_S=masks._made_S.clone(), told_SW=told_SW))
+    )
     twin._pool = replace(pool, mailbox_SK=pool.mailbox_SK.clone())
     for name in ("_mask_SWN", "_walked_SK", "_numbers_S", "_mended_S", "_mailbox_SK"):
         setattr(twin, name, torch.full_like(getattr(twin, name), 7))
     return twin
 
 
-@pytest.mark.parametrize("width", [4, 8])
-def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("width", "peeks"), [(4, False), (8, False), (8, True)])
+def test_copies_bring_what_a_cpu_writes_in_place(width: int, peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, specs = made_up_pair(), [spec for spec in ruled(0.0, 2 * FEW) if spec.grammar is not None]
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
-    mend, make, mended, several = Masks.mend, Masks.make, list[int](), 0
+    mend, make, settle, mended, several = Masks.mend, Masks.make, Masks.settle, list[int](), 0
     twins = dict[int, Masks]()
 
     def both_mend(masks: Masks, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
@@ -58,10 +61,24 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
         return found
 
     def both_make(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
-        nonlocal several
+        if peeks:  # all rows here wait for their choices
+            assert not held
+            return
         twin = twins.pop(number, None) or beside(masks, threads)
         make(twin, held, drafts, width, number)
         make(masks, held, drafts, width, number)
+        same(twin, masks, held, drafts, number)
+
+    def both_settle(
+        masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int, ran: torch.cuda.Event | None
+    ) -> None:
+        twin = twins.pop(number, None) or beside(masks, threads)
+        for one in (twin, masks):
+            settle(one, held, drafts, width, number, ran)
+        same(twin, masks, held, drafts, number)
+
+    def same(twin: Masks, masks: Masks, held: Rows, drafts: Sequence[Path], number: int) -> None:
+        nonlocal several
         several += len(held) > 1
         for (slot, _), path in zip(held, drafts, strict=True):
             rows = [0, *path.rows]
@@ -73,6 +90,9 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, monkeypatch: pytest
 
     monkeypatch.setattr(Masks, "mend", both_mend)
     monkeypatch.setattr(Masks, "make", both_make)
+    monkeypatch.setattr(Masks, "settle", both_settle)
+    if not peeks:
+        monkeypatch.setattr(Masks, "parted", lambda masks, rows, peeks: (rows, []))
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS, width=width)
     with ThreadPoolExecutor(3) as threads, Rig(pair.target, pair.drafter, settings, Breaking) as rig:
         rig.run(specs)

@@ -1,7 +1,7 @@
 """Rounds that are launched before the last one is read give the text of rounds in turn (docs/adr/0010)."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ from services.common.request.constraint import Rule, Thought
 from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
-from services.target.device.masks import Masks, Path, Row
+from services.target.device.masks import Masks, Offered, Path, Row
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
@@ -64,9 +64,9 @@ def test_no_round_waits_for_masks_that_no_rule_needs(budget: int | None, monkeyp
     assert not made
 
 
-@pytest.mark.parametrize("look_ahead", [0, 1])
+@pytest.mark.parametrize(("look_ahead", "peeks"), [(0, False), (1, False), (1, True)])
 def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
-    look_ahead: int, monkeypatch: pytest.MonkeyPatch
+    look_ahead: int, peeks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its text is the same, and neighbours go on."""
     pair, specs = made_up_pair(), ruled(0.0, 2 * FEW)
@@ -74,39 +74,63 @@ def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
     with Rig(pair.target, pair.drafter, settings) as rig:
         wanted = rig.run(specs)
         rounds = rig.rounds
-    source, make, late = random.Random(5), Masks.make, list[int]()
+    source, late = random.Random(5), list[int]()
 
-    def slow(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
-        rows = [row for row in zip(held, drafts, strict=True) if source.random() < 0.6]
-        late.append(len(held) - len(rows))
-        make(masks, [seated for seated, _ in rows], [draft for _, draft in rows], width, number)
+    def slow(made: Callable[..., None]) -> Callable[..., None]:
+        def some(masks: Masks, held: Rows, drafts: Sequence[Path], *told: object) -> None:
+            rows = [row for row in zip(held, drafts, strict=True) if source.random() < 0.6]
+            late.append(len(held) - len(rows))
+            made(masks, [seated for seated, _ in rows], [draft for _, draft in rows], *told)
 
-    monkeypatch.setattr(Masks, "make", slow)
+        return some
+
+    monkeypatch.setattr(Masks, "make", slow(Masks.make))
+    monkeypatch.setattr(Masks, "settle", slow(Masks.settle))
+    if not peeks:
+        monkeypatch.setattr(Masks, "parted", all_at_once)
     with Rig(pair.target, pair.drafter, replace(settings, look_ahead=look_ahead)) as rig:
         assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]
         assert rig.rounds > rounds
     assert sum(late) > 20
 
 
-def test_rows_that_missed_a_round_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_at_once(masks: Masks, rows: Sequence[Offered], peeks: bool) -> tuple[Sequence[Offered], list[Offered]]:
+    """No row waits for its choice."""
+    return rows, []
+
+
+@pytest.mark.parametrize("peeks", [False, True])
+def test_rows_that_missed_a_round_come_first(peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else those behind many others would starve."""
     pair, source, order = made_up_pair(), random.Random(7), list[list[int]]()
-    make, fill = Masks.make, Masks._fill
+    fill, choose = Masks._fill, Masks._choose
 
     def noted(masks: Masks, rows: Sequence[Row], width: int) -> None:
         if order:
             order[-1] += [seat.missed for _, seat, _ in rows]
         fill(masks, rows, width)
 
-    def after_misses(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
-        order.append([])
-        for _, seat in held:
-            seat.missed = source.randrange(4)
-        make(masks, held, drafts, width, number)
-        order.append([])
+    def noted_choice(masks: Masks, row: Row, choices: Sequence[int], width: int) -> None:
+        order[-1].append(row[1].missed)
+        choose(masks, row, choices, width)
+
+    def after_misses(made: Callable[..., None]) -> Callable[..., None]:
+        def told(masks: Masks, held: Rows, *others: object) -> None:
+            order.append([])
+            for _, seat in held:
+                seat.missed = source.randrange(4)
+            made(masks, held, *others)
+            order.append([])
+
+        return told
 
     monkeypatch.setattr(Masks, "_fill", noted)
-    monkeypatch.setattr(Masks, "make", after_misses)
+    monkeypatch.setattr(Masks, "_choose", noted_choice)
+    monkeypatch.setattr(
+        Masks, "settle" if peeks else "make", after_misses(getattr(Masks, "settle" if peeks else "make"))
+    )
+    if not peeks:
+        monkeypatch.setattr(Masks, "parted", all_at_once)
     with Rig(pair.target, pair.drafter, RigSettings(dtype=torch.float64, eos_ids=EOS)) as rig:
         rig.run(ruled(0.0, 5))
     assert any(len(set(missed)) > 1 for missed in order[::2])
