@@ -25,6 +25,27 @@ MASKS = (
         f"{_WALKER}test_a_thought_that_the_prompt_has_begun_is_free_until_it_closes",
     ),
     Mutant(
+        "a-choice-may-be-another-spelling-of-the-one-way",
+        WALKER,
+        "return token == one_way[0] if one_way else matcher",
+        "return matcher",
+        f"{_WALKER}test_one_way_has_one_spelling_though_a_matcher_takes_others",
+    ),
+    Mutant(
+        "a-stop-token-is-chosen-too-early",
+        WALKER,
+        "or (row < early and choice in stops)",
+        "",
+        f"{_WALKER}test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask",
+    ),
+    Mutant(
+        "what-a-nucleus-leaves-of-all-tokens-tells-of-those-of-a-mask",
+        "services.common.request.sampling",
+        "return not self.processed and (self.greedy or",
+        "return not self.processed and (True or",
+        "tests/kernels/test_peek.py::test_nothing_is_told_where_it_would_not_hold",
+    ),
+    Mutant(
         "mended-drafts-stay-in-the-matcher",
         WALKER,
         "            matcher.rollback(consumed)",

@@ -30,8 +30,8 @@ _NEAR_S = 0.002
 """Drafts that take longer are waited for with sleep; masks that were made so long ago are told."""
 _MOST_MENDED = 1
 """Rows of a round that are mended on a GPU: four wait there for longer than what their drafts bring (ADR 0058)."""
-_FEW_RULED = 1
-"""Rows of a round whose masks a GPU's forward hides; of more they are made behind it, for few are needed then."""
+_MASKS_US = 1000.0
+"""That masks of a request take, behind some ten drafts."""
 _MOST_THREADS = 8
 """That make masks at a time."""
 
@@ -150,13 +150,16 @@ class Masks:
         ran.record()
         return ran
 
-    def parted(self, rows: Sequence[Offered], peeks: bool) -> tuple[Sequence[Offered], Sequence[Offered]]:
+    def parted(
+        self, rows: Sequence[Offered], peeks: bool, forward_us: float
+    ) -> tuple[Sequence[Offered], Sequence[Offered]]:
         """Rows whose masks are made at once, and those that wait for what they choose without one.
 
         Most rows choose what their rule allows, and a mask of the choice is right for them: the best of all tokens
-        is the best of some. Whether a token is allowed takes a hundredth of what all that are allowed take.
+        is the best of some. Whether a token is allowed takes a hundredth of what all that are allowed take. But masks
+        that a forward hides cost nobody anything.
         """
-        if not peeks or (self.beside and len(rows) <= _FEW_RULED):
+        if not peeks or (self.beside and len(rows) * _MASKS_US < forward_us):
             return rows, []
         now, later = list[Offered](), list[Offered]()
         for row in rows:

@@ -71,6 +71,7 @@ class Runner:
         self._drafts: Drafts = NoDrafts()
         self._overlapped = self._mixed = -1
         self._rows: Rows = ()
+        self._costs: dict[Cell, float] = {}
         gpu = model.device.type == "cuda"
         most = settings.buckets[-1] * (3 * settings.widest + 4)  # of a tree: tokens, path and parents, and four more
         self._landings = cycle([Landing(most) for _ in range(_LANDINGS)] if gpu else [None])
@@ -106,11 +107,11 @@ class Runner:
         Raises:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
-        costs = warm_up(self.pool, self.steps, check, threads, beside, times)
+        costs = self._costs = warm_up(self.pool, self.steps, check, threads, beside, times)
         self.experts.begin()
         self.pool.states.forget_places()
         self.publish()
-        return costs
+        return {**costs}
 
     @torch.inference_mode()
     def context_micros(self) -> dict[Width, float]:
@@ -236,7 +237,8 @@ class Runner:
             offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
             if mends:
                 offered = masks.mend(held_rows(seated), offered, plan.number)
-            now, later = masks.parted([*zip(held_rows(seated), offered, strict=True)], peeks)
+            forward_us = self._costs.get((plan.bucket, plan.kind if width > 1 else 1), 0.0)
+            now, later = masks.parted([*zip(held_rows(seated), offered, strict=True)], peeks, forward_us)
             masks.make(*apart(now), width, plan.number)
             settle = partial(masks.settle, *apart(later), width, plan.number, ran) if later else None
             if masks.beside:

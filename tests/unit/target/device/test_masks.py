@@ -92,7 +92,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, peeks: bool, monkey
     monkeypatch.setattr(Masks, "make", both_make)
     monkeypatch.setattr(Masks, "settle", both_settle)
     if not peeks:
-        monkeypatch.setattr(Masks, "parted", lambda masks, rows, peeks: (rows, []))
+        monkeypatch.setattr(Masks, "parted", lambda masks, rows, peeks, forward_us: (rows, []))
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS, width=width)
     with ThreadPoolExecutor(3) as threads, Rig(pair.target, pair.drafter, settings, Breaking) as rig:
         rig.run(specs)
@@ -109,3 +109,34 @@ def test_no_row_waits_for_drafts_of_others(rows: int, ruled_rows: int, on_gpu: b
     seated = [(slot, SimpleNamespace(masked=slot < ruled_rows)) for slot in range(rows)]
     masks = cast(Any, SimpleNamespace(beside=on_gpu))
     assert Masks.mends(masks, cast(Any, seated)) is mends
+
+
+@pytest.mark.parametrize(
+    ("count", "forward_us", "on_gpu", "peeks", "later"),
+    [
+        (2, 500.0, True, True, 2),
+        (2, 9e3, True, True, 0),
+        (1, 0.0, True, True, 1),
+        (2, 500.0, True, False, 0),
+        (2, 9e3, False, True, 2),
+    ],
+)
+def test_masks_that_a_forward_hides_are_made_at_once(
+    count: int, forward_us: float, on_gpu: bool, peeks: bool, later: int
+) -> None:
+    seat = SimpleNamespace(unfiltered=True, walker=SimpleNamespace(alone=True))
+    rows = [((slot, seat), Path()) for slot in range(count)]
+    masks = cast(Any, SimpleNamespace(beside=on_gpu))
+    now, waiting = Masks.parted(masks, cast(Any, rows), peeks, forward_us)
+    assert (len(now), len(waiting)) == (count - later, later)
+
+
+@pytest.mark.parametrize(("unfiltered", "alone"), [(False, True), (True, False)])
+def test_rows_whose_choice_tells_nothing_do_not_wait_for_it(unfiltered: bool, alone: bool) -> None:
+    """Top-k cuts what a mask leaves; within a thought, or beside banned words, a matcher does not tell the mask."""
+    told = SimpleNamespace(unfiltered=True, walker=SimpleNamespace(alone=True))
+    other = SimpleNamespace(unfiltered=unfiltered, walker=SimpleNamespace(alone=alone))
+    rows = [((0, told), Path()), ((1, other), Path())]
+    now, waiting = Masks.parted(cast(Any, SimpleNamespace(beside=False)), cast(Any, rows), True, 0.0)
+    assert [slot for (slot, _), _ in now] == [1]
+    assert [slot for (slot, _), _ in waiting] == [0]

@@ -94,7 +94,9 @@ def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
     assert sum(late) > 20
 
 
-def all_at_once(masks: Masks, rows: Sequence[Offered], peeks: bool) -> tuple[Sequence[Offered], list[Offered]]:
+def all_at_once(
+    masks: Masks, rows: Sequence[Offered], peeks: bool, forward_us: float
+) -> tuple[Sequence[Offered], list[Offered]]:
     """No row waits for its choice."""
     return rows, []
 

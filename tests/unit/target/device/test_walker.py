@@ -264,3 +264,66 @@ def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_le
     assert allowed(mask_N) == [1, 3]
     without(mask_N, (1, 3))
     assert allowed(mask_N) == [1, 3]
+
+
+def decided(walker: Walker, drafts: Sequence[int], choices: Sequence[int], early: int = 0) -> tuple[np.ndarray, int]:
+    """The masks that choices leave, and how many of them are of rows that are reached."""
+    masks_WN = np.full((len(drafts) + 1, VOCAB // 32), 0x55555555, dtype=np.int32)
+    walked = walker.choose(masks_WN, drafts, choices, early, (34,))
+    assert walked == [*drafts[: len(walked or ())]]
+    return masks_WN, len(walked or ()) + 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask(seed: int) -> None:
+    """Drafts and choices are right and wrong, equal and not; where a rule has one way they may be other spellings."""
+    source, walker, output = random.Random(seed), Walker(grammar(seed)), list[int]()
+    whole = wrong_choices = 0
+    for _ in range(25):
+        early, rows, drafts, choices = source.choice((0, 0, 3)), list[list[int]](), list[int](), list[int]()
+        twin = Walker(grammar(seed), output)
+        while len(drafts) < WIDTH - 1:
+            rows.append(filled(twin, (), 1)[0][0])
+            draft = source.choice(rows[-1]) if source.random() < 0.9 else source.randrange(VOCAB)
+            choices.append(draft if source.random() < 0.7 else source.choice((source.randrange(VOCAB), EOS, 34, -1)))
+            drafts.append(draft)
+            if draft == EOS or draft not in rows[-1]:
+                break
+            twin.commit([draft])
+        choices += [source.randrange(VOCAB) for _ in range(len(drafts) + 1 - len(choices))]
+        masks_WN, reached = decided(walker, drafts, choices, early)
+        for row, (mask_N, choice) in enumerate(zip(masks_WN[:reached], choices, strict=False)):
+            if row >= len(rows):
+                break
+            of_itself = choice in rows[row] and choice != EOS and not (row < early and choice == 34)
+            assert allowed(mask_N) == ([choice] if of_itself else rows[row]), f"seed {seed}"
+            whole, wrong_choices = whole + (not of_itself), wrong_choices + (choice not in rows[row])
+            goes_on = (choice == drafts[row]) if of_itself and row < len(drafts) else row < len(drafts)
+            usable = row < len(drafts) and drafts[row] in rows[row] and drafts[row] != EOS
+            assert (row + 1 < reached) == (goes_on and usable)
+        if EOS in (taken := source.choice(rows[0]), 34):
+            break
+        assert filled(walker, drafts) == filled(Walker(grammar(seed), output), drafts), "nothing stays in the matcher"
+        walker.commit([taken])
+        output.append(taken)
+    assert whole > 0
+    assert wrong_choices > 0
+
+
+def test_one_way_has_one_spelling_though_a_matcher_takes_others() -> None:
+    rule = grammars().rule(Constraint(Form.REGEX, "returns", "it"))
+    walker = Walker(grammars().grammar(rule))
+    ((only,),), _ = filled(walker, (), 1)
+    shorter = Tokenizer.from_file(str(TOKENIZER)).token_to_id("r")
+    assert only != shorter
+    matcher = grammars().grammar(rule).matcher()
+    assert matcher.validate_tokens([shorter]) == 1, "the library takes it"
+    masks_WN, reached = decided(walker, [shorter], [shorter, 5])
+    assert (allowed(masks_WN[0]), reached) == ([only], 1)
+
+
+def test_a_library_that_gives_up_at_a_choice_does_not_end_the_request() -> None:
+    walker = Walker(Grammar(Rule("x"), cast(Any, FailingMatcher(3)), frozenset({EOS})), [7])
+    masks_WN = np.zeros((4, VOCAB // 32), np.int32)
+    assert walker.choose(masks_WN, [1, 2, 3], [1, 2, 3, 4], 0, ()) is None, "its masks are made without choices"
+    assert filled(walker, [1, 2, 3, 4])[1] == 1, "it goes on as if nothing had been asked"
