@@ -85,7 +85,7 @@ def _arena_to_pb(offer: AttachOffer, layout: Layout) -> pb.ArenaLayout:
     segments = [
         pb.SharedSegment(size=size, cuda_ipc=offer.cuda_handle)
         if offer.cuda_handle
-        else pb.SharedSegment(size=size, descriptor=index)
+        else pb.SharedSegment(size=size, descriptor_index=index)
         for index, size in enumerate(layout.segments)
     ]
     tensors = [
@@ -108,8 +108,8 @@ def _handoff(name: str) -> HandoffMode:
 def _layout_from_pb(arena: pb.ArenaLayout) -> Layout:
     handles = {segment.WhichOneof("handle") for segment in arena.segments}
     kind: ArenaKind = "cuda" if handles == {"cuda_ipc"} else "memfd"
-    in_order = [segment.descriptor for segment in arena.segments] == list(range(len(arena.segments)))
-    if kind == "memfd" and not (handles == {"descriptor"} and in_order):
+    in_order = [segment.descriptor_index for segment in arena.segments] == list(range(len(arena.segments)))
+    if kind == "memfd" and not (handles == {"descriptor_index"} and in_order):
         raise ValueError("the arena must be segments by descriptor, in order, or on a GPU")
     entries = tuple(
         TensorEntry(

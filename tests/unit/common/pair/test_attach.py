@@ -55,7 +55,7 @@ def test_an_offer_without_memory_survives_the_wire() -> None:
     assert offer_from_pb(message) == offer
 
 
-@pytest.mark.parametrize("extra", [{}, {"descriptor": 1}, {"descriptor": 7}, {"cuda_ipc": b"h" * 64}])
+@pytest.mark.parametrize("extra", [{}, {"descriptor_index": 1}, {"descriptor_index": 7}, {"cuda_ipc": b"h" * 64}])
 def test_segments_that_cannot_be_told_apart_are_no_offer(extra: dict[str, object]) -> None:
     message = offer_to_pb(_offer())
     message.arena.segments.add(size=1, **extra)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19paceline/v1/drafter.proto\x12\x0bpaceline.v1\"[\n\x0cSharedTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\r\n\x05\x64type\x18\x05 \x01(\t\"Q\n\rSharedSegment\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x12\n\x08\x63uda_ipc\x18\x02 \x01(\x0cH\x00\x12\x14\n\ndescriptor\x18\x03 \x01(\rH\x00\x42\x08\n\x06handle\"\x8e\x01\n\x0b\x41renaLayout\x12,\n\x08segments\x18\x01 \x03(\x0b\x32\x1a.paceline.v1.SharedSegment\x12*\n\x07tensors\x18\x02 \x03(\x0b\x32\x19.paceline.v1.SharedTensor\x12\x13\n\x0bside_socket\x18\x03 \x01(\t\x12\x10\n\x08gpu_uuid\x18\x04 \x01(\t\"\xb6\x02\n\rAttachRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\r\n\x05nonce\x18\x03 \x01(\x04\x12\'\n\x05\x61rena\x18\x04 \x01(\x0b\x32\x18.paceline.v1.ArenaLayout\x12\x18\n\x10\x65mbedding_sha256\x18\x05 \x01(\t\x12\x16\n\x0e\x64rafter_sha256\x18\x06 \x01(\t\x12\r\n\x05slots\x18\x07 \x01(\r\x12\x0f\n\x07\x62uckets\x18\x08 \x03(\r\x12\x0e\n\x06widths\x18\t \x03(\r\x12\x12\n\nblock_size\x18\n \x01(\r\x12\x0f\n\x07handoff\x18\x0b \x01(\t\x12\x12\n\ntarget_pid\x18\x0c \x01(\r\x12\x15\n\rcontext_limit\x18\r \x01(\r\x12\r\n\x05trees\x18\x0e \x03(\r\"j\n\x0e\x41ttachResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bnonce_reply\x18\x02 \x01(\x04\x12)\n\x07\x64rafter\x18\x03 \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\"v\n\x0b\x44rafterInfo\x12\x10\n\x08proposer\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x11\n\tmax_draft\x18\x03 \x01(\r\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\"\xb9\x01\n\x0bPaceRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06\x62ucket\x18\x03 \x01(\r\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\r\x12$\n\x05texts\x18\x06 \x03(\x0b\x32\x15.paceline.v1.SlotText\x12\r\n\x05slots\x18\x07 \x03(\r\x12\x16\n\x0e\x62\x65hind_prompts\x18\x08 \x01(\x08\x12\r\n\x05nodes\x18\t \x01(\x08\"I\n\x08SlotText\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05start\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\"j\n\x0cPaceResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x10\n\x08\x64raft_us\x18\x03 \x01(\r\x12%\n\x06\x64rafts\x18\x04 \x03(\x0b\x32\x15.paceline.v1.RowDraft\"K\n\x08RowDraft\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0f\n\x07parents\x18\x04 \x03(\r\"9\n\x1d\x44rafterServiceDescribeRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\x89\x01\n\x1e\x44rafterServiceDescribeResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12)\n\x07\x64rafter\x18\x02 \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x32\xf9\x01\n\x0e\x44rafterService\x12\x41\n\x06\x41ttach\x12\x1a.paceline.v1.AttachRequest\x1a\x1b.paceline.v1.AttachResponse\x12?\n\x04Pace\x12\x18.paceline.v1.PaceRequest\x1a\x19.paceline.v1.PaceResponse(\x01\x30\x01\x12\x63\n\x08\x44\x65scribe\x12*.paceline.v1.DrafterServiceDescribeRequest\x1a+.paceline.v1.DrafterServiceDescribeResponseB5\n\x0bpaceline.v1P\x01Z\x16paceline/v1;pacelinev1\xaa\x02\x0bPaceline.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19paceline/v1/drafter.proto\x12\x0bpaceline.v1\"[\n\x0cSharedTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\r\n\x05\x64type\x18\x05 \x01(\t\"W\n\rSharedSegment\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x12\n\x08\x63uda_ipc\x18\x02 \x01(\x0cH\x00\x12\x1a\n\x10\x64\x65scriptor_index\x18\x03 \x01(\rH\x00\x42\x08\n\x06handle\"\x8e\x01\n\x0b\x41renaLayout\x12,\n\x08segments\x18\x01 \x03(\x0b\x32\x1a.paceline.v1.SharedSegment\x12*\n\x07tensors\x18\x02 \x03(\x0b\x32\x19.paceline.v1.SharedTensor\x12\x13\n\x0bside_socket\x18\x03 \x01(\t\x12\x10\n\x08gpu_uuid\x18\x04 \x01(\t\"\xb6\x02\n\rAttachRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\r\n\x05nonce\x18\x03 \x01(\x04\x12\'\n\x05\x61rena\x18\x04 \x01(\x0b\x32\x18.paceline.v1.ArenaLayout\x12\x18\n\x10\x65mbedding_sha256\x18\x05 \x01(\t\x12\x16\n\x0e\x64rafter_sha256\x18\x06 \x01(\t\x12\r\n\x05slots\x18\x07 \x01(\r\x12\x0f\n\x07\x62uckets\x18\x08 \x03(\r\x12\x0e\n\x06widths\x18\t \x03(\r\x12\x12\n\nblock_size\x18\n \x01(\r\x12\x0f\n\x07handoff\x18\x0b \x01(\t\x12\x12\n\ntarget_pid\x18\x0c \x01(\r\x12\x15\n\rcontext_limit\x18\r \x01(\r\x12\r\n\x05trees\x18\x0e \x03(\r\"j\n\x0e\x41ttachResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0bnonce_reply\x18\x02 \x01(\x04\x12)\n\x07\x64rafter\x18\x03 \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\"v\n\x0b\x44rafterInfo\x12\x10\n\x08proposer\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x11\n\tmax_draft\x18\x03 \x01(\r\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\t\"\xb9\x01\n\x0bPaceRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06\x62ucket\x18\x03 \x01(\r\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\r\x12$\n\x05texts\x18\x06 \x03(\x0b\x32\x15.paceline.v1.SlotText\x12\r\n\x05slots\x18\x07 \x03(\r\x12\x16\n\x0e\x62\x65hind_prompts\x18\x08 \x01(\x08\x12\r\n\x05nodes\x18\t \x01(\x08\"I\n\x08SlotText\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05start\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\"j\n\x0cPaceResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x10\n\x08\x64raft_us\x18\x03 \x01(\r\x12%\n\x06\x64rafts\x18\x04 \x03(\x0b\x32\x15.paceline.v1.RowDraft\"K\n\x08RowDraft\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0f\n\x07parents\x18\x04 \x03(\r\"9\n\x1d\x44rafterServiceDescribeRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\x89\x01\n\x1e\x44rafterServiceDescribeResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12)\n\x07\x64rafter\x18\x02 \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x32\xf9\x01\n\x0e\x44rafterService\x12\x41\n\x06\x41ttach\x12\x1a.paceline.v1.AttachRequest\x1a\x1b.paceline.v1.AttachResponse\x12?\n\x04Pace\x12\x18.paceline.v1.PaceRequest\x1a\x19.paceline.v1.PaceResponse(\x01\x30\x01\x12\x63\n\x08\x44\x65scribe\x12*.paceline.v1.DrafterServiceDescribeRequest\x1a+.paceline.v1.DrafterServiceDescribeResponseB5\n\x0bpaceline.v1P\x01Z\x16paceline/v1;pacelinev1\xaa\x02\x0bPaceline.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,27 +35,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHAREDTENSOR']._serialized_start=42
   _globals['_SHAREDTENSOR']._serialized_end=133
   _globals['_SHAREDSEGMENT']._serialized_start=135
-  _globals['_SHAREDSEGMENT']._serialized_end=216
-  _globals['_ARENALAYOUT']._serialized_start=219
-  _globals['_ARENALAYOUT']._serialized_end=361
-  _globals['_ATTACHREQUEST']._serialized_start=364
-  _globals['_ATTACHREQUEST']._serialized_end=674
-  _globals['_ATTACHRESPONSE']._serialized_start=676
-  _globals['_ATTACHRESPONSE']._serialized_end=782
-  _globals['_DRAFTERINFO']._serialized_start=784
-  _globals['_DRAFTERINFO']._serialized_end=902
-  _globals['_PACEREQUEST']._serialized_start=905
-  _globals['_PACEREQUEST']._serialized_end=1090
-  _globals['_SLOTTEXT']._serialized_start=1092
-  _globals['_SLOTTEXT']._serialized_end=1165
-  _globals['_PACERESPONSE']._serialized_start=1167
-  _globals['_PACERESPONSE']._serialized_end=1273
-  _globals['_ROWDRAFT']._serialized_start=1275
-  _globals['_ROWDRAFT']._serialized_end=1350
-  _globals['_DRAFTERSERVICEDESCRIBEREQUEST']._serialized_start=1352
-  _globals['_DRAFTERSERVICEDESCRIBEREQUEST']._serialized_end=1409
-  _globals['_DRAFTERSERVICEDESCRIBERESPONSE']._serialized_start=1412
-  _globals['_DRAFTERSERVICEDESCRIBERESPONSE']._serialized_end=1549
-  _globals['_DRAFTERSERVICE']._serialized_start=1552
-  _globals['_DRAFTERSERVICE']._serialized_end=1801
+  _globals['_SHAREDSEGMENT']._serialized_end=222
+  _globals['_ARENALAYOUT']._serialized_start=225
+  _globals['_ARENALAYOUT']._serialized_end=367
+  _globals['_ATTACHREQUEST']._serialized_start=370
+  _globals['_ATTACHREQUEST']._serialized_end=680
+  _globals['_ATTACHRESPONSE']._serialized_start=682
+  _globals['_ATTACHRESPONSE']._serialized_end=788
+  _globals['_DRAFTERINFO']._serialized_start=790
+  _globals['_DRAFTERINFO']._serialized_end=908
+  _globals['_PACEREQUEST']._serialized_start=911
+  _globals['_PACEREQUEST']._serialized_end=1096
+  _globals['_SLOTTEXT']._serialized_start=1098
+  _globals['_SLOTTEXT']._serialized_end=1171
+  _globals['_PACERESPONSE']._serialized_start=1173
+  _globals['_PACERESPONSE']._serialized_end=1279
+  _globals['_ROWDRAFT']._serialized_start=1281
+  _globals['_ROWDRAFT']._serialized_end=1356
+  _globals['_DRAFTERSERVICEDESCRIBEREQUEST']._serialized_start=1358
+  _globals['_DRAFTERSERVICEDESCRIBEREQUEST']._serialized_end=1415
+  _globals['_DRAFTERSERVICEDESCRIBERESPONSE']._serialized_start=1418
+  _globals['_DRAFTERSERVICEDESCRIBERESPONSE']._serialized_end=1555
+  _globals['_DRAFTERSERVICE']._serialized_start=1558
+  _globals['_DRAFTERSERVICE']._serialized_end=1807
 # @@protoc_insertion_point(module_scope)

@@ -56,23 +56,23 @@ class SharedSegment(google.protobuf.message.Message):
 
     SIZE_FIELD_NUMBER: builtins.int
     CUDA_IPC_FIELD_NUMBER: builtins.int
-    DESCRIPTOR_FIELD_NUMBER: builtins.int
+    DESCRIPTOR_INDEX_FIELD_NUMBER: builtins.int
     size: builtins.int
     """Size in bytes."""
     cuda_ipc: builtins.bytes
     """A CUDA IPC memory handle, 64 bytes."""
-    descriptor: builtins.int
+    descriptor_index: builtins.int
     """Index of the descriptor passed by SCM_RIGHTS over the side socket."""
     def __init__(
         self,
         *,
         size: builtins.int = ...,
         cuda_ipc: builtins.bytes = ...,
-        descriptor: builtins.int = ...,
+        descriptor_index: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cuda_ipc", b"cuda_ipc", "descriptor", b"descriptor", "handle", b"handle"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cuda_ipc", b"cuda_ipc", "descriptor", b"descriptor", "handle", b"handle", "size", b"size"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["handle", b"handle"]) -> typing.Literal["cuda_ipc", "descriptor"] | None: ...
+    def HasField(self, field_name: typing.Literal["cuda_ipc", b"cuda_ipc", "descriptor_index", b"descriptor_index", "handle", b"handle"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cuda_ipc", b"cuda_ipc", "descriptor_index", b"descriptor_index", "handle", b"handle", "size", b"size"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["handle", b"handle"]) -> typing.Literal["cuda_ipc", "descriptor_index"] | None: ...
 
 global___SharedSegment = SharedSegment
 
