@@ -7,6 +7,8 @@ from services.gateway.parsing.form import Body, Form, Schemas
 from services.gateway.parsing.json_value import BrokenError
 from services.gateway.parsing.output import CallCut, CallStart, Closing, Content, Ending, Gap, Part, held_of
 
+MOST_READ = 4096
+"""Characters that are read at a time: of what a tag stands before a copy is made."""
 MOST_REREAD = 8
 """Calls of which only the end of all text tells where they ended."""
 
@@ -67,6 +69,8 @@ class CallSplitter:
 
     def push(self, text: str) -> list[Part]:
         """The parts that became certain."""
+        if text[MOST_READ:]:
+            return [part for at in range(0, len(text), MOST_READ) for part in self.push(text[at : at + MOST_READ])]
         parts: list[Part] = []
         if self._body is None:
             self._kept += text

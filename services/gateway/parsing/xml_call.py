@@ -29,6 +29,8 @@ from services.gateway.parsing.xml_tags import (
 )
 
 _BLANK = re.compile(r"\s*")
+WAITS = -2
+"""In the place of a tag: more text must tell whether there is one."""
 
 
 class XmlCall:
@@ -48,6 +50,8 @@ class XmlCall:
         self._depth = 0
         self._end: _End | None = None
         self._awaited = 0  # where a closing tag ends that the tag behind it tells of
+        self._first = -1  # where the first tag of what is kept may begin, if that is known
+        self._begun = -1  # where what is kept has a tag of a value that has not ended yet
         self._known: tuple[int, Tag] | None = None  # a whole tag of what is kept, and where it begins
         self._object: ObjectArguments | None = None
 
@@ -70,9 +74,13 @@ class XmlCall:
             if may_come(self._kept, self._awaited):
                 return
             self._awaited = 0
+        if self._begun >= 0:
+            if may_be_tag(self._kept[self._begun :]):
+                return
+            self._begun = -1
         if self._value is not None and self._end is None and self._known is None:
-            self._kept, waits = self._value.passed(self._kept, parts)
-            if waits:
+            self._kept, self._first = self._value.passed(self._kept, parts)
+            if self._first == WAITS:
                 return
         while not self.done and self._step(parts):
             pass
@@ -153,7 +161,9 @@ class XmlCall:
         if self._known is not None:
             (start, found), self._known = self._known, None
             return self._tag(value, start, found, parts)
-        start, _ = first_tag(self._kept)
+        start, self._first = self._first, -1
+        if start < 0:
+            start, _ = first_tag(self._kept)
         if start != 0:
             certain = _before_line_end(self._kept, start if start >= 0 else len(self._kept))
             if certain:
@@ -195,6 +205,7 @@ class XmlCall:
 
     def _no_tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
         if may_be_tag(self._kept[start:]):
+            self._begun = start
             return False
         self._literal(value, start + 1, parts)
         return True
@@ -301,16 +312,20 @@ class _Value:
         self._texts: list[str] = []
         self._size = 0
 
-    def passed(self, text: str, parts: list[Part]) -> tuple[str, bool]:
-        """Passes on what is text of a value that has begun, whatever follows; returns the rest, and if it must wait."""
+    def passed(self, text: str, parts: list[Part]) -> tuple[str, int]:
+        """Passes on what is text of a value that has begun, whatever follows.
+
+        Returns:
+            The rest, and where in it the first tag may begin: WAITS where more text must tell, -1 where nobody looked.
+        """
         if not self._begun or not text:
-            return text, False
+            return text, -1
         start, waits = first_tag(text) if "<" in text else (-1, True)
         certain = _before_line_end(text, start if start >= 0 else len(text))
         if certain:
             parts.append(CallPiece(quoted(text[:certain])))
             text = text[certain:]
-        return text, waits
+        return text, WAITS if waits else start - certain
 
     def add(self, text: str, parts: list[Part]) -> None:
         """More text."""

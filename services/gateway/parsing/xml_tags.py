@@ -23,7 +23,6 @@ _OPENING = re.compile(
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
 _BLOCK = "<tool_call>"
 _PLAIN = {f"<{kind}>": kind for kind in (BLOCK, END_FUNCTION, END_PARAMETER, END_BLOCK)}
-_MOST_PLAIN = max(map(len, _PLAIN))
 _OPENS = ("<f", "<p")
 _HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
 _PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
@@ -55,7 +54,9 @@ class Tag(NamedTuple):
 
 def tag_at(text: str, at: int = 0) -> Tag | None:
     """The whole tag that begins there."""
-    end = text.find(">", at, at + _MOST_PLAIN) + 1
+    end = text.find(">", at, at + MOST_TAG) + 1
+    if not end:
+        return None
     if kind := _PLAIN.get(text[at:end]):
         return Tag(kind, "", end)
     found = (_OPENING if text.startswith(_OPENS, at) else _CLOSING).match(text, at)

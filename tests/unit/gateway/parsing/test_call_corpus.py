@@ -12,10 +12,12 @@ from services.common.request.sampling import FinishReason
 from services.gateway.http.answers.chat import ChatAnswer
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.server.exchange import Exchange
-from services.gateway.parsing.calls import CallSplitter
+from services.gateway.parsing import xml_call
+from services.gateway.parsing.calls import MOST_READ, CallSplitter
 from services.gateway.parsing.form import chosen, forms
 from services.gateway.parsing.output import CallEnd, CallPiece, Ending
 from services.gateway.parsing.reasoning import ReasoningSplitter
+from services.gateway.parsing.xml_tags import Tag, tag_at
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.migration import Totals
 from services.gateway.targets.messages import Speculation, Usage
@@ -170,3 +172,23 @@ def long_splitter(form: str) -> ReasoningSplitter:
         return CallSplitter(chosen("", form), TOOLS)
 
     return ReasoningSplitter(calls(), False, calls)
+
+
+@pytest.mark.parametrize("unit", ["</parameter>", "</function>\n", "x</parameter>", "</tool_call>"])
+def test_no_tag_is_looked_for_in_all_that_is_left(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text in one piece is read in parts: what is behind a tag was copied for each of them."""
+    looked = list[int]()
+
+    def noted(text: str, at: int = 0) -> Tag | None:
+        looked.append(len(text))
+        return tag_at(text, at)
+
+    monkeypatch.setattr(xml_call, "tag_at", noted)
+    value = unit * 3000
+    text = f"<tool_call>\n<function=write>\n<parameter=content>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    splitter = long_splitter("qwen_xml")
+    parts = [*splitter.push(text), *splitter.finish(Ending.ITSELF)]
+    written = "".join(part.text for part in parts if isinstance(part, CallPiece))
+    assert json.loads(written) == {"content": value}
+    assert len(looked) > 3000
+    assert max(looked) < 2 * MOST_READ
