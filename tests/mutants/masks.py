@@ -27,7 +27,7 @@ MASKS = (
     Mutant(
         "a-choice-may-be-another-spelling-of-the-one-way",
         WALKER,
-        "return token == one_way[0] if one_way else matcher",
+        "return path[-1] == way if way != FREE else matcher",
         "return matcher",
         f"{_WALKER}test_one_way_has_one_spelling_though_a_matcher_takes_others",
     ),

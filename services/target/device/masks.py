@@ -23,7 +23,7 @@ from services.target.device.context import Pool
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import with_any, without
-from services.target.device.walker import Walker
+from services.target.device.walker import Ahead, Walker
 
 Watch = Callable[[torch.cuda.Event | None], None]
 _NEAR_S = 0.002
@@ -170,18 +170,20 @@ class Masks:
     def settle(self, held: Rows, drafts: Sequence[Path], width: int, number: int, ran: torch.cuda.Event | None) -> None:
         """Makes the masks of rows whose step has told what they choose without one; nothing if the step is over.
 
-        A slot that is another request's by now has no masks: nobody reads its row.
+        What needs no choice is known before it asks, while the forward runs. A slot that is another request's by now
+        has no masks: nobody reads its row.
         """
         rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
         rows.sort(key=lambda row: -row[1].missed)
+        aheads = [_walker(seat).ahead(offered.tokens[: seat.most_drafts]) for _, seat, offered in rows]
         choices_RW = self._choices([slot for slot, _, _ in rows], width, number, ran)
         if choices_RW is None:
             return
         untold, since = list[int](), perf_counter()
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            for row, choices in zip(rows, choices_RW, strict=True):
+            for row, ahead, choices in zip(rows, aheads, choices_RW, strict=True):
                 if self._pool.state.holds(*row[:2]):
-                    self._choose(row, choices, width)
+                    self._choose(row, ahead, choices, width)
                 untold.append(row[0])
                 if perf_counter() - since > _NEAR_S:
                     self._tell(untold, number)
@@ -204,14 +206,13 @@ class Masks:
                 return None
             sleep(0)  # other threads may run
 
-    def _choose(self, row: Row, choices: Sequence[int], width: int) -> None:
+    def _choose(self, row: Row, ahead: Ahead | None, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
         _, seat, offered = row
         drafts = offered.tokens[: seat.most_drafts]
         path_MN, walker = self._room_BWN[0, : len(drafts) + 1], _walker(seat)
         told = [choices[0], *(choices[at] for at in offered.rows[: seat.most_drafts])]
-        early, stops = self._early(seat, width)
-        allowed = walker.choose(path_MN, drafts, told, early, stops)
+        allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *self._early(seat, width))
         self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width)
 
     def _early(self, seat: HostSlot, width: int) -> tuple[int, Sequence[int]]:

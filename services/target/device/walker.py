@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from llguidance import LLMatcher
 from numpy.typing import NDArray
@@ -13,6 +13,17 @@ from services.target.device.mind import Mind
 from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
 
 Array = NDArray[Any]
+
+
+FREE = -1
+"""In the place of a token: a rule has several ways there."""
+
+
+class Ahead(NamedTuple):
+    """The drafts that a rule allows, and behind each of them, and before all, the only token that may come, or FREE."""
+
+    taken: list[int]
+    ways: list[int]
 
 
 class Walker:
@@ -35,15 +46,22 @@ class Walker:
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Moves behind tokens that were chosen by the masks."""
-        for token in tokens:
-            if self._matcher is not None and self._spoken(self._mind, token) and token not in self._grammar.eos_ids:
-                self._matcher.consume_token(token)
-                self._seen.append(token)
-            self._mind = self._mind.after(token)
+        if self._matcher is not None and self.alone:
+            self._say(self._matcher, tokens)
+        else:
+            for token in tokens:
+                if self._matcher is not None and self._spoken(self._mind, token):
+                    self._say(self._matcher, (token,))
+                self._mind = self._mind.after(token)
         if self._vocabulary is not None:
             self._text = self._behind(self._text, tokens)
         if self._echo is not None:
             self._echo.add(tokens)
+
+    def _say(self, matcher: LLMatcher, tokens: Sequence[int]) -> None:
+        spoken = [token for token in tokens if token not in self._grammar.eos_ids]
+        matcher.consume_tokens(spoken)
+        self._seen += spoken
 
     @property
     def free(self) -> int:
@@ -109,8 +127,23 @@ class Walker:
         mind = self._mind
         return self._matcher is not None and self._vocabulary is None and not (mind.thinks or mind.may_think)
 
+    def ahead(self, drafts: Sequence[int]) -> Ahead | None:
+        """What can be known before choices are, while a forward runs; None where the library gave up."""
+        matcher = self._matcher
+        assert matcher is not None, "without a matcher no mask is the matcher's"
+        taken, ways = list[int](), list[int]()
+        for draft in (*drafts, FREE):
+            one_way = matcher.compute_ff_tokens()
+            ways.append(one_way[0] if one_way else FREE)
+            if draft == FREE or draft in self._grammar.eos_ids or (one_way and draft != one_way[0]):
+                break
+            if not matcher.try_consume_tokens([draft]):
+                break
+            taken.append(draft)
+        return None if self._fails(len(taken)) else Ahead(taken, ways)
+
     def choose(
-        self, masks_WN: Array, drafts: Sequence[int], choices: Sequence[int], early: int, stops: Sequence[int]
+        self, masks_WN: Array, ahead: Ahead, choices: Sequence[int], early: int, stops: Sequence[int]
     ) -> list[int] | None:
         """Writes masks of rows as far as they decide: of the choice alone where the rule allows it, else whole ones.
 
@@ -122,25 +155,31 @@ class Walker:
         """
         matcher = self._matcher
         assert matcher is not None, "without a matcher no mask is the matcher's"
-        walked: list[int] = []
-        for row, (mask_N, choice) in enumerate(zip(masks_WN, choices, strict=True)):
-            draft = drafts[row] if row < len(drafts) else None
+        taken, consumed, walked = ahead.taken, 0, len(ahead.taken)
+        for row, (mask_N, choice, way) in enumerate(zip(masks_WN, choices, ahead.ways, strict=False)):
+            draft = taken[row] if row < len(taken) else None
             barred = choice < 0 or choice in self._grammar.eos_ids or (row < early and choice in stops)
-            if not barred and self._follows(matcher, choice):
+            if not barred and choice == draft:
                 _only(mask_N, choice)
-                if choice != draft:
+                continue
+            if not barred and self._follows(matcher, [*taken[consumed:row], choice], way):
+                _only(mask_N, choice)
+                walked = row
+                break
+            if way != FREE:
+                _only(mask_N, way)
+            else:
+                consumed += matcher.try_consume_tokens(taken[consumed:row])
+                if not _compute(matcher, mask_N):
                     break
-            elif not _compute(matcher, mask_N) or draft is None or not self._walkable(mask_N, draft):
+            if draft is not None and not has_bit(mask_N, draft):
+                walked = row
                 break
-            if not matcher.try_consume_tokens([draft]):
-                break
-            walked.append(draft)
-        return None if self._fails(len(walked)) else walked
+        return None if self._fails(consumed) else taken[:walked]
 
-    def _follows(self, matcher: LLMatcher, token: int) -> bool:
-        """Whether the mask of the next row would have a token: where there is one way, no other spelling of it."""
-        one_way = matcher.compute_ff_tokens()
-        return token == one_way[0] if one_way else matcher.validate_tokens([token]) == 1
+    def _follows(self, matcher: LLMatcher, path: Sequence[int], way: int) -> bool:
+        """Whether the mask behind a path has its last token: where there is one way, no other spelling of it."""
+        return path[-1] == way if way != FREE else matcher.validate_tokens([*path]) == len(path)
 
     def mended(self, drafts: Sequence[int]) -> list[int]:
         """The drafts, with others from the first on that breaks the rule: those behind it were of another text.

@@ -43,6 +43,7 @@ def test_no_field_takes_the_name_of_a_method_of_every_message(file: FileDescript
 
 def test_each_message_has_a_file_of_its_own_where_capitals_do_not_count() -> None:
     """Java has a file a message, all in one folder."""
-    names = [each.name.lower() for file in FILES for each in chain(file.message_type, file.enum_type, file.service)]
+    named = (chain(file.message_type, file.enum_type, file.service) for file in FILES)
+    names = [str(each.name).lower() for each in chain.from_iterable(named)]  # type: ignore[attr-defined]
     assert len(set(names)) == len(names)
     assert FILES

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -112,9 +113,9 @@ def test_rows_that_missed_a_round_come_first(peeks: bool, monkeypatch: pytest.Mo
             order[-1] += [seat.missed for _, seat, _ in rows]
         fill(masks, rows, width)
 
-    def noted_choice(masks: Masks, row: Row, choices: Sequence[int], width: int) -> None:
+    def noted_choice(masks: Masks, row: Row, *told: Any) -> None:
         order[-1].append(row[1].missed)
-        choose(masks, row, choices, width)
+        choose(masks, row, *told)
 
     def after_misses(made: Callable[..., None]) -> Callable[..., None]:
         def told(masks: Masks, held: Rows, *others: object) -> None:

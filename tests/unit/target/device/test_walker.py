@@ -269,7 +269,9 @@ def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_le
 def decided(walker: Walker, drafts: Sequence[int], choices: Sequence[int], early: int = 0) -> tuple[np.ndarray, int]:
     """The masks that choices leave, and how many of them are of rows that are reached."""
     masks_WN = np.full((len(drafts) + 1, VOCAB // 32), 0x55555555, dtype=np.int32)
-    walked = walker.choose(masks_WN, drafts, choices, early, (34,))
+    ahead = walker.ahead(drafts)
+    assert ahead is not None
+    walked = walker.choose(masks_WN, ahead, choices, early, (34,))
     assert walked == [*drafts[: len(walked or ())]]
     return masks_WN, len(walked or ()) + 1
 
@@ -325,5 +327,7 @@ def test_one_way_has_one_spelling_though_a_matcher_takes_others() -> None:
 def test_a_library_that_gives_up_at_a_choice_does_not_end_the_request() -> None:
     walker = Walker(Grammar(Rule("x"), cast(Any, FailingMatcher(3)), frozenset({EOS})), [7])
     masks_WN = np.zeros((4, VOCAB // 32), np.int32)
-    assert walker.choose(masks_WN, [1, 2, 3], [1, 2, 3, 4], 0, ()) is None, "its masks are made without choices"
+    ahead = walker.ahead([1, 2, 3])
+    assert ahead is not None
+    assert walker.choose(masks_WN, ahead, [1, 2, 3, 4], 0, ()) is None, "its masks are made without choices"
     assert filled(walker, [1, 2, 3, 4])[1] == 1, "it goes on as if nothing had been asked"
