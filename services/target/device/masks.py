@@ -135,8 +135,7 @@ class Masks:
 
     def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
-        rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
-        rows.sort(key=lambda row: -row[1].missed)
+        rows = _by_misses(held, drafts)
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             # Those that threads fill have their masks at one time, others one behind the other.
             for some in [rows] if self._at_once(rows) else [[row] for row in rows]:
@@ -173,8 +172,7 @@ class Masks:
         What needs no choice is known before it asks, while the forward runs. A slot that is another request's by now
         has no masks: nobody reads its row.
         """
-        rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
-        rows.sort(key=lambda row: -row[1].missed)
+        rows = _by_misses(held, drafts)
         aheads = [_walker(seat).ahead(offered.tokens[: seat.most_drafts]) for _, seat, offered in rows]
         choices_RW = self._choices([slot for slot, _, _ in rows], width, number, ran)
         if choices_RW is None:
@@ -341,6 +339,12 @@ def held_rows(rows: Rows) -> Rows:
 def no_drafts(held: Rows) -> list[Path]:
     """Of rows that have none, as first tokens."""
     return [Path() for _ in held]
+
+
+def _by_misses(held: Rows, drafts: Sequence[Path]) -> list[Row]:
+    """Rows of which those that missed most rounds come first."""
+    rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
+    return sorted(rows, key=lambda row: -row[1].missed)
 
 
 def _paths(drafts_BK: Tensor, parents_BK: Tensor) -> list[Path]:
