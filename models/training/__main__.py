@@ -11,6 +11,7 @@ from models.training.foreign.command import main as train_for_target
 from models.training.settings import PRESETS, with_minutes
 from models.training.stages import SHARED, STAGES
 from models.training.workers import run_stage
+from services.common.model import ModelError
 
 
 def main() -> None:
@@ -20,7 +21,10 @@ def main() -> None:
     """
     given = sys.argv[1:]
     if given[:1] == ["drafter"] and any(word.split("=")[0] in ("--target", "--help", "-h") for word in given):
-        train_for_target(given[1:])
+        try:
+            train_for_target(given[1:])
+        except (ModelError, OSError, ValueError) as error:
+            sys.exit(f"drafter: {error}")
         return
     arguments = _parser().parse_args()
     settings = with_minutes(

@@ -36,6 +36,8 @@ def main(arguments: list[str]) -> None:
         ValueError: a drafter cannot be trained for it, or an argument has no meaning.
     """
     options = _parser().parse_args(arguments)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"--device {options.device}: torch finds no GPU here")
     started = time.monotonic()
     compiled = options.device.startswith("cuda") and not options.eager
     torch.set_float32_matmul_precision("high")
@@ -75,6 +77,8 @@ def _shape(target: FrozenTarget, chat: ChatFormat, options: argparse.Namespace) 
     """Return the shape to train; a drafter to start from has its own mask, taps and block."""
     if not options.start:
         mask = mask_token(target, chat) if options.mask_token is None else options.mask_token
+        if not 0 <= mask < target.spec.vocab_size:
+            raise ValueError(f"--mask-token {mask} is none of the target's {target.spec.vocab_size}")
         return shape_for(target, options.layers, options.block_size, mask, options.taps)
     _, known = form_of(options.start, target)
     shape = shape_for(target, options.layers, known.block_size, known.mask_token_id)
@@ -202,7 +206,18 @@ def mask_token(target: FrozenTarget, chat: ChatFormat) -> int:
 def _blocks(told: str) -> tuple[tuple[int, int], ...]:
     """Read sizes of blocks and how many a row has of each."""
     pairs = [part.split(":") for part in told.split(",")]
-    return tuple((int(size), int(count)) for size, count in pairs)
+    return tuple((_block(size), _above_0(count)) for size, count in pairs)
+
+
+def _above_0(told: str, least: int = 1) -> int:
+    if (value := int(told)) < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, is {value}")
+    return value
+
+
+def _block(told: str) -> int:
+    """An anchor and a draft."""
+    return _above_0(told, 2)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -212,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--kind", choices=sorted((*KINDS, EAGLE3)), default="dflash")
     add(
         "--rank",
-        type=int,
+        type=_above_0,
         default=32,
         help="of what a kind has for the token before: dflash2's selector, dspark's bias",
     )
@@ -227,25 +242,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--data-seconds", type=float, default=170.0, help="how long the target writes")
     add("--train-seconds", type=float, default=650.0, help="how long the drafter learns")
-    add("--conversations", type=int, default=400_000, help="most prompts to write for")
+    add("--conversations", type=_above_0, default=400_000, help="most prompts to write for")
     add("--only-text", action="store_true", help="write the text for --corpus and end")
     add("--corpus", type=Path, help="file that keeps what the target wrote; read when it exists")
     add("--rate", type=float, default=0.02, help="highest rate of matrices; less where a drafter has learnt already")
     add("--pairs-from", type=float, default=0.25, help="share of the budget after which heads of pairs learn")
     add("--report-seconds", type=float, default=90.0, help="between two checkpoints")
-    add("--steps", type=int, default=10**9, help="most training steps")
-    add("--slots", type=int, default=4096, help="texts written at a time: memory is slots x length x K/V of a token")
-    add("--length", type=int, default=512, help="most tokens of a conversation, and of a packed row")
-    add("--rows", type=int, default=48, help="packed rows of a step")
-    add("--layers", type=int, default=5)
-    add("--taps", type=int, help="target layers whose output is read; default: as many as --layers")
-    add("--block-size", type=int, default=16)
+    add("--steps", type=_above_0, default=10**9, help="most training steps")
+    add(
+        "--slots",
+        type=_above_0,
+        default=4096,
+        help="texts written at a time: memory is slots x length x K/V of a token",
+    )
+    add("--length", type=_above_0, default=512, help="most tokens of a conversation, and of a packed row")
+    add("--rows", type=_above_0, default=48, help="packed rows of a step")
+    add("--layers", type=_above_0, default=5)
+    add("--taps", type=_above_0, help="target layers whose output is read; default: as many as --layers")
+    add("--block-size", type=_block, default=16)
     add("--blocks", type=_blocks, default=Pattern.counts, help="blocks that a packed row gives, as SIZE:COUNT,...")
     add("--mask-token", type=int, help="id of a token that texts never hold; default: found")
     add("--temperature", type=float, default=0.8, help="of drawn texts")
     add("--held-out", type=Path, default=HELD_OUT, help="prompts to measure with, by kind")
-    add("--answer-tokens", type=int, default=NEW_TOKENS, help="most tokens of an answer to measure with")
-    add("--drafts", type=int, default=DRAFTS, help="tokens drafted a round where tau is measured")
+    add("--answer-tokens", type=_above_0, default=NEW_TOKENS, help="most tokens of an answer to measure with")
+    add("--drafts", type=_above_0, default=DRAFTS, help="tokens drafted a round where tau is measured")
     add("--measure", type=Path, help="train nothing, and measure this drafter")
     add("--eager", action="store_true", help="compile nothing")
     add("--seed", type=int, default=1)

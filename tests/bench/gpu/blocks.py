@@ -23,7 +23,8 @@ from services.common.model import DraftBlock, load_block
 from services.common.model.drafters import checkpoint_shapes, read_drafter_spec
 from services.common.model.drafters.spec import prefixes
 from services.common.model.states.states import Part, Rows
-from tests.bench.gpu.chains import BYTES_A_SECOND, timed
+from tests.bench.gpu.chains import BYTES_A_SECOND, captured, timed
+from tests.bench.gpu.nodes_rounds import traced
 from tests.bench.gpu.shapes import QWEN3_5_27B, QWEN3_8B, verify_bytes
 from tests.support.tiny_checkpoints import DRAFTERS, MASK_ID, TinyShape, write_configs
 
@@ -31,6 +32,8 @@ BAR, ABOVE_V1, NEAR = 1.35, 0.03, 0.02
 """Times its bytes; share of a round above DFlash's; relative distance of hidden rows in bfloat16 from float32's."""
 CONTEXT, BLOCK, DRAFTS = 2048, 16, 7
 KINDS = ("dflash", "dflash2", "dspark", "dspark-few")
+KERNELS = 14
+"""Of a draft, that are told."""
 FEW = 32
 """Candidates of the last one."""
 PUBLISHED: Mapping[str, dict[str, int]] = {
@@ -140,10 +143,19 @@ def distance(folder: Path, kind: str, shape: TinyShape, tiny: bool, where: str, 
     return float((got - expected).norm() / expected.norm())
 
 
+def kernels_of(case: Case, rows: int, context: int) -> list[str]:
+    """Return what kernels of a draft take, longest first: launches, and microseconds to each one's end."""
+    graph, _ = captured(drafter(case, rows, context))
+    taken = sorted(traced(graph.replay).items(), key=lambda each: -each[1][1])
+    launches, total = (sum(each) for each in zip(*(one for _, one in taken), strict=True))
+    told = [f"  {took:.1f} us of {count} {name[:80]}" for name, (count, took) in taken[:KERNELS]]
+    return [f"  {case.kind} x {rows}: {total:.0f} us of {launches} launches", *told]
+
+
 def lines_of(
-    name: str, kinds: Sequence[str], shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype
+    name: str, kinds: Sequence[str], shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype, kernels: bool = False
 ) -> tuple[list[str], bool]:
-    """Return the table's lines of a shape, and whether every draft was right."""
+    """Return the table's lines of a shape, and whether every draft was right; with `kernels` what those take too."""
     context, lines, right, base = 64 if tiny else CONTEXT, list[str](), True, dict[int, float]()
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
@@ -157,6 +169,8 @@ def lines_of(
             right &= same and near <= NEAR
             told = f"| {took:.3f} | {floor:.3f} | {took / floor:.2f} | {100 * share:.1f} % | {near:.4f} | {same} |"
             lines.append(f"| {name} | {kind} | {rows} {told}")
+        if kernels:
+            lines += kernels_of(case, rows, context)
         del case
     return lines, right
 
@@ -167,6 +181,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=list(SHAPES))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="the first is compared with")
+    parser.add_argument("--kernels", action="store_true", help="tell what kernels of drafts for eight take; a GPU")
     given = parser.parse_args()
     where, dtype = ("cpu", torch.float32) if given.tiny else ("cuda", torch.bfloat16)
     shapes = {"tiny": TinyShape(context=4096)} if given.tiny else {name: SHAPES[name] for name in given.shapes}
@@ -177,7 +192,7 @@ def main() -> int:
     right = True
     with torch.inference_mode():
         for name, shape in shapes.items():
-            lines, good = lines_of(name, given.kinds, shape, given.tiny, where, dtype)
+            lines, good = lines_of(name, given.kinds, shape, given.tiny, where, dtype, given.kernels)
             right &= good
             print("\n".join(lines), flush=True)
     print(json.dumps({"right": right}))

@@ -117,13 +117,7 @@ def timed(draft: Callable[[], Tensor]) -> tuple[float, bool]:
         began = time.perf_counter()
         same = bool((draft() == expected).all())
         return 1e3 * (time.perf_counter() - began), same
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        draft()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = draft()
+    graph, found = captured(draft)
     graph.replay()
     graph.replay()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS + 1)]
@@ -133,6 +127,18 @@ def timed(draft: Callable[[], Tensor]) -> tuple[float, bool]:
     torch.cuda.synchronize()
     took = [before.elapsed_time(after) for before, after in pairwise(marks)]
     return statistics.median(took), bool((found == expected).all())
+
+
+def captured(draft: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """Return a graph of a draft, and where it leaves the tokens."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        draft()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = draft()
+    return graph, found
 
 
 def main() -> int:

@@ -81,7 +81,7 @@ def _kernels(rig: Rig, bucket: int) -> Iterator[str]:
     found = []
     for width in (16, Tree(16)):
         rig.reset(bucket, CONTEXT)
-        found.append(_traced(partial(_verify, rig, bucket, width)))
+        found.append(traced(partial(_verify, rig, bucket, width)))
     chain, nodes = found
     names = sorted({*chain, *nodes}, key=lambda name: -abs(nodes.get(name, _NONE)[1] - chain.get(name, _NONE)[1]))
     for name in names[:_TOLD]:
@@ -89,7 +89,7 @@ def _kernels(rig: Rig, bucket: int) -> Iterator[str]:
         yield f"  {bucket} x 16: {took:.1f} -> {takes:.1f} us of {before} -> {count} {name[:70]}"
 
 
-def _traced(run: Callable[[], object]) -> dict[str, tuple[int, float]]:
+def traced(run: Callable[[], object]) -> dict[str, tuple[int, float]]:
     """Return launches and microseconds of a round by kernel: from the end of the one before to its own end."""
     run()
     torch.cuda.synchronize()

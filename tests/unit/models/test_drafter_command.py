@@ -4,6 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+import torch
+
+from models.training.__main__ import main as command_line
 from models.training.foreign.command import main
 from models.training.foreign.frozen import load_frozen
 from models.training.foreign.learning import Learner
@@ -34,3 +38,32 @@ def test_a_started_drafter_opens_and_its_card_says_where_it_began(tmp_path: Path
     assert set(card["taus"]) == {str(start), "dflash2"}
     assert "16 rows" in (out / "card.md").read_text()
     assert load_block(out).spec.kind == "dflash2"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--mask-token 99999", "--mask-token 99999 is none of the target's 1024"),
+        ("--slots 0", "argument --slots: must be at least 1, is 0"),
+        ("--kind dspark --rank 0", "argument --rank: must be at least 1, is 0"),
+        ("--blocks 8:2,1:3", "argument --blocks: must be at least 2, is 1"),
+        ("--device cuda:9", "--device cuda:9: torch finds no GPU here"),
+        ("--target /nowhere", "/nowhere: no such folder"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_at_once(
+    words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, before the target writes anything."""
+    if "cuda" in words and torch.cuda.is_available():
+        return
+    folder = target_folder(tmp_path / "target", "llama", VOCAB)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOKENIZER / file, folder)
+    monkeypatch.setattr(
+        "sys.argv", ["training", *f"drafter --target {folder} --out {tmp_path / 'out'} {words}".split()]
+    )
+    with pytest.raises(SystemExit) as ended:
+        command_line()
+    assert told in f"{ended.value}{capsys.readouterr().err}"
+    assert not (tmp_path / "out").exists()
