@@ -27,6 +27,16 @@ def mean(metric: str, select: str = SELECT, by: str = BY) -> str:
     return f"{total} / ({count} > 0)"
 
 
+def share(part: str, whole: str) -> str:
+    """A part of a whole that two counters tell: beside the start of a process their rates are stretched unlike."""
+    return f"clamp_max({part} / ({whole} > 0), 1)"
+
+
+def grown(metric: str, select: str = SELECT, by: str = BY) -> str:
+    """By how many a counter grew within a step, a whole number: a restart is no fall."""
+    return f"round(sum by ({by}) (increase({metric}{{{select}}}[$__rate_interval])))"
+
+
 def buckets(metric: str, select: str = SELECT) -> str:
     """What a heatmap draws of a histogram."""
     return f"sum by (le) (increase({metric}_bucket{{{select}}}[$__rate_interval]))"

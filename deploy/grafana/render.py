@@ -114,7 +114,7 @@ def _bars() -> bargauge.Panel:
 
 def _curves(panel: Panel) -> timeseries.Panel:
     legend = common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.TABLE)
-    legend = legend.calcs(["min", "mean", "max", "lastNotNull"]).sort_by("Last *").sort_desc(True)
+    legend = legend.calcs(["min", "mean", "max", "lastNotNull"]).sort_by("Max").sort_desc(True)
     built = timeseries.Panel().legend(legend)
     built.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
     if panel.steps:

@@ -1,7 +1,7 @@
 """The capacity dashboard."""
 
 from deploy.grafana.panels import BAD, WARN, Board, Panel
-from deploy.grafana.promql import BY, MODEL, NAMED, PAIR, SELECT, buckets, quantile, rate
+from deploy.grafana.promql import BY, MODEL, NAMED, PAIR, SELECT, buckets, grown, quantile, rate, share
 
 EMITTED, PROMPT = "paceline_emitted_tokens_total", "paceline_prompt_tokens_total"
 CACHED = "paceline_cached_prompt_tokens_total"
@@ -91,7 +91,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Queued prompt tokens",
-            "short",
+            "suffix: tokens",
             "Prompt tokens that wait for prefill.",
             ((f"sum by ({PAIR}) (paceline_queued_tokens{{{SELECT}}})", "{{pair}}"),),
         ),
@@ -126,7 +126,7 @@ CAPACITY = Board(
             "Share of prompt tokens served from the prefix cache.",
             (
                 (
-                    f"{rate(CACHED, by=PAIR)} / ({rate(PROMPT, by=PAIR)} > 0)",
+                    share(rate(CACHED, by=PAIR), rate(PROMPT, by=PAIR)),
                     "{{pair}}",
                 ),
             ),
@@ -135,11 +135,11 @@ CAPACITY = Board(
             "Prefix cache hits by gateway",
             "percentunit",
             "Share of the prompt tokens of ended requests that a prefix cache had: alike where gateways route alike.",
-            ((f"{FOUND} / ({ASKED} > 0)", "{{instance}}"),),
+            ((share(FOUND, ASKED), "{{instance}}"),),
         ),
         Panel(
             "Prefix cache evictions",
-            "short",
+            "ops",
             "Blocks per second that left the prefix cache.",
             ((rate("paceline_prefix_cache_evictions_total", by=PAIR), "{{pair}}"),),
         ),
@@ -149,8 +149,8 @@ CAPACITY = Board(
             "Recurrent states kept for prompts that begin alike; requests per second that went on from one; losses.",
             (
                 (f"sum by ({PAIR}) (paceline_state_snapshots{{{SELECT}}})", "{{pair}} held"),
-                (rate("paceline_state_snapshot_hits_total", by=PAIR), "{{pair}} hits"),
-                (rate("paceline_state_snapshot_evictions_total", by=PAIR), "{{pair}} evictions"),
+                (rate("paceline_state_snapshot_hits_total", by=PAIR), "{{pair}} hits a second"),
+                (rate("paceline_state_snapshot_evictions_total", by=PAIR), "{{pair}} evictions a second"),
             ),
         ),
         Panel(
@@ -180,7 +180,7 @@ CAPACITY = Board(
             "Steps captured within a step of time; 0 when healthy.",
             (
                 (
-                    f"sum by ({PAIR}) (increase(paceline_graph_recaptures_total{{{SELECT}}}[$__rate_interval]))",
+                    grown("paceline_graph_recaptures_total", by=PAIR),
                     "{{pair}}",
                 ),
             ),

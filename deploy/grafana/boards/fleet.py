@@ -1,12 +1,7 @@
 """The fleet dashboard."""
 
 from deploy.grafana.panels import BAD, OK, WARN, Board, Panel
-from deploy.grafana.promql import BY, CLUSTER, MODEL, NAMESPACE, PAIR, SELECT, quantile, rate
-
-
-def grown(metric: str, by: str) -> str:
-    """By how much a counter grew within a step: a restart is no fall."""
-    return f"sum by ({by}) (increase({metric}{{{SELECT}}}[$__rate_interval]))"
+from deploy.grafana.promql import BY, CLUSTER, MODEL, NAMESPACE, PAIR, SELECT, grown, quantile, rate
 
 
 def dcgm(field: str) -> str:
@@ -71,7 +66,7 @@ FLEET = Board(
             "Restarts",
             "short",
             "Restarts of targets and drafters within a step, as controllers count them.",
-            ((grown("paceline_cluster_restarts_total", f"{PAIR}, service"), "{{pair}} {{service}}"),),
+            ((grown("paceline_cluster_restarts_total", by=f"{PAIR}, service"), "{{pair}} {{service}}"),),
             runbook="target-restarts",
             steps=((1, WARN),),
         ),
@@ -80,8 +75,8 @@ FLEET = Board(
             "short",
             "No room, straddled GPUs, refused, unhealthy, given up; and placements, within a step.",
             (
-                (grown("paceline_cluster_failures_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
-                (grown("paceline_cluster_placements_total", PAIR), "{{pair}} placed"),
+                (grown("paceline_cluster_failures_total", by=f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+                (grown("paceline_cluster_placements_total", by=PAIR), "{{pair}} placed"),
             ),
             runbook="pair-not-ready",
         ),
@@ -107,7 +102,7 @@ FLEET = Board(
             "Attachments",
             "short",
             "Drafters attached within a step: a drafter that restarts attaches again.",
-            ((grown("paceline_drafter_attaches_total", PAIR), "{{pair}}"),),
+            ((grown("paceline_drafter_attaches_total", by=PAIR), "{{pair}}"),),
             runbook="restart-loop",
         ),
         Panel(
@@ -115,8 +110,8 @@ FLEET = Board(
             "short",
             "Attachments dropped, and refused by drafters, within a step, by reason.",
             (
-                (grown("paceline_drafter_quarantines_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
-                (grown("paceline_drafter_refusals_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+                (grown("paceline_drafter_quarantines_total", by=f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+                (grown("paceline_drafter_refusals_total", by=f"{PAIR}, reason"), "{{pair}} refused: {{reason}}"),
             ),
             runbook="pair-degraded",
         ),
@@ -248,7 +243,7 @@ FLEET = Board(
             "Within a step, where the kubelet's cAdvisor is scraped.",
             (
                 (
-                    f"sum by (namespace, pod) (increase(container_oom_events_total{{{CONTAINERS}}}[$__rate_interval]))",
+                    grown("container_oom_events_total", CONTAINERS, "namespace, pod"),
                     "{{namespace}} {{pod}}",
                 ),
             ),

@@ -1,14 +1,14 @@
 """The overview dashboard."""
 
 from deploy.grafana.panels import BAD, OK, WARN, Board, Panel
-from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, rate
+from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, grown, quantile, rate, share
 
 REQUESTS = "paceline_gateway_requests_total"
 FIRST = "paceline_time_to_first_token_seconds"
 ASKED = f'{MODEL},endpoint=~".*(Generate|completions|responses|messages)"'
 SOON = f'{MODEL},le="2.5"'
 MISSED = f'{ASKED},code="DEADLINE_EXCEEDED"'
-OURS = f'{ASKED},code!~"CANCELLED|INVALID_ARGUMENT|UNAUTHENTICATED|NOT_FOUND|ALREADY_EXISTS"'
+OURS = f'{MODEL},reason=~"OVERLOADED|TENANT_LIMIT|NO_TARGET|TARGET_LOST|DRAINING|DEADLINE|INTERNAL"'
 FAILED = f'{ASKED},code=~"INTERNAL|UNKNOWN|UNAVAILABLE"'
 INTERNAL = f'{MODEL},code="INTERNAL"'
 THEIRS = (
@@ -23,7 +23,8 @@ def month(select: str) -> str:
     return f"sum by ({BY}) (increase({REQUESTS}{{{select}}}[30d]))"
 
 
-GOODPUT = f"clamp_max({rate(f'{FIRST}_bucket', SOON)} / ({rate(REQUESTS, OURS)} > 0), 1)"
+COME, REFUSED = rate(f"{FIRST}_count", MODEL), rate("paceline_gateway_rejects_total", OURS)
+GOODPUT = share(rate(f"{FIRST}_bucket", SOON), f"({COME} + ({REFUSED} or 0 * {COME}))")
 BUDGET = f"1 - {month(FAILED)} / ({month(ASKED)} > 0) / 0.001"
 
 OVERVIEW = Board(
@@ -93,8 +94,8 @@ OVERVIEW = Board(
         Panel(
             "Goodput: first tokens within 2.5 s (SLO 95 %)",
             "percentunit",
-            "Share of requests whose first token came within 2.5 s; cancelled and wrong requests do not count. "
-            "Held at 100 %, which first tokens exceed while more requests begin than end.",
+            "Share of first tokens that came within 2.5 s, of them and of the calls that the service refused; "
+            "cancelled and wrong ones do not count.",
             ((GOODPUT, NAMED),),
             runbook="slow-first-token",
             steps=((0.95, OK),),
@@ -137,7 +138,7 @@ OVERVIEW = Board(
             "Internal errors",
             "short",
             "Requests that failed with INTERNAL within a step; 0 when healthy.",
-            ((f"sum by ({BY}) (increase({REQUESTS}{{{INTERNAL}}}[$__rate_interval]))", NAMED),),
+            ((grown(REQUESTS, INTERNAL), NAMED),),
             runbook="internal-errors",
             steps=((1, WARN),),
         ),

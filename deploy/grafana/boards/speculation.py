@@ -1,7 +1,7 @@
 """The speculation dashboard."""
 
 from deploy.grafana.panels import OK, Board, Panel
-from deploy.grafana.promql import NAMED, PAIR, SELECT, buckets, mean, quantile, rate
+from deploy.grafana.promql import NAMED, PAIR, SELECT, buckets, mean, quantile, rate, share
 
 ACCEPTED = rate("paceline_spec_decode_num_accepted_tokens_total")
 DRAFTS = rate("paceline_spec_decode_num_drafts_total")
@@ -30,7 +30,7 @@ SPECULATION = Board(
             "Acceptance rate",
             "percentunit",
             "Share of draft tokens that were accepted.",
-            ((f"{ACCEPTED} / ({DRAFTED} > 0)", NAMED),),
+            ((share(ACCEPTED, DRAFTED), NAMED),),
             "acceptance-collapse",
             True,
         ),
@@ -46,7 +46,7 @@ SPECULATION = Board(
             "Acceptance by pair",
             "percentunit",
             "Share of draft tokens that were accepted.",
-            ((f"{PAIR_ACCEPTED} / ({PAIR_DRAFTED} > 0)", "{{pair}}"),),
+            ((share(PAIR_ACCEPTED, PAIR_DRAFTED), "{{pair}}"),),
             "acceptance-collapse",
         ),
         Panel(
@@ -55,8 +55,8 @@ SPECULATION = Board(
             "Share of drafts accepted up to each position.",
             (
                 (
-                    f"{ACCEPTED_AT} / on () group_left () (sum ({DRAFTS}) > 0)",
-                    "{{position}}",
+                    f"clamp_max({ACCEPTED_AT} / on () group_left () (sum ({DRAFTS}) > 0), 1)",
+                    "position {{position}}",
                 ),
             ),
         ),
@@ -130,8 +130,8 @@ SPECULATION = Board(
         ),
         Panel(
             "Fallback rounds",
-            "short",
-            "Rounds that wanted drafts and had none, by reason.",
+            "ops",
+            "Rounds per second that wanted drafts and had none, by reason.",
             ((rate("paceline_fallback_rounds_total", by="reason"), "{{reason}}"),),
             "pair-degraded",
         ),

@@ -1,7 +1,7 @@
 """The tenants dashboard."""
 
 from deploy.grafana.panels import BAD, Board, Panel
-from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, rate
+from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, rate, share
 
 TENANT = f"{BY}, tenant"
 WHO = "{{tenant}} {{model_name}}"
@@ -62,7 +62,7 @@ TENANTS = Board(
             "Prompt tokens found in caches by tenant",
             "percentunit",
             "Share of prompt tokens that a prefix cache had.",
-            ((f"{rate(CACHED, MODEL, TENANT)} / ({rate(PROMPT, MODEL, TENANT)} > 0)", WHO),),
+            ((share(rate(CACHED, MODEL, TENANT), rate(PROMPT, MODEL, TENANT)), WHO),),
         ),
         Panel(
             "Tokens a pair and hour",
@@ -116,14 +116,14 @@ TENANTS = Board(
         ),
         Panel(
             "Prompts by length",
-            "short",
+            "suffix: tokens",
             "How many prompts had how many tokens.",
             ((buckets("paceline_request_prompt_length", MODEL), "{{le}}"),),
             heatmap=True,
         ),
         Panel(
             "Length of requests",
-            "short",
+            "suffix: tokens",
             "Tokens of a prompt and of an answer.",
             (
                 (quantile(0.5, "paceline_request_prompt_length", MODEL), "{{model_name}} prompt p50"),

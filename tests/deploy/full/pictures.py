@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.deploy.full.units import written
 COLUMNS = 2
 POINTS = 120
 SHOWN = 7
-"""Rows of a legend: those whose latest values are largest."""
+"""Rows of a legend: those that were largest."""
 
 PAGE, BOX, INK, FAINT = "#111217", "#181b1f", "#ccccdc", "#2c3235"
 CURVES = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0", "#37872d", "#fade2a")
@@ -114,13 +115,15 @@ def colour(panel: Panel, value: float) -> str:
 
 def _curves(panel: Panel, found: Found, place: Axes) -> None:
     """Curves above a table of their mean, largest and latest values, the largest first."""
-    found = sorted((each for each in found if each[1]), key=lambda each: -each[1][-1][1])
+    found = sorted((each for each in found if each[1]), key=lambda each: -max(value for _, value in each[1]))
+    moments = sorted({at for _, points in found for at, _ in points})
+    step = min((after - before for before, after in pairwise(moments)), default=0.0)
     for number, (name, points) in enumerate(found):
         values = [value for _, value in points]
         told = ", ".join(f"{what} {written(panel.unit, value)}" for what, value in _sums(panel, values))
         shown = f"{name}  {told}" if number < SHOWN else "_"
         colour = CURVES[number % len(CURVES)]
-        place.plot([at for at, _ in points], values, label=shown, linewidth=1.3, color=colour)
+        place.plot(*_broken(points, step), label=shown, linewidth=1.3, color=colour)
     _scale(panel, [value for _, points in found for _, value in points], place)
     for value, colour in panel.steps:
         if place.get_ylim()[0] <= value <= place.get_ylim()[1]:
@@ -132,6 +135,16 @@ def _curves(panel: Panel, found: Found, place: Axes) -> None:
     )
     if len(found) > SHOWN:
         place.text(1, 1.03, f"{len(found) - SHOWN} more", transform=place.transAxes, ha="right", color=INK, fontsize=7)
+
+
+def _broken(points: list[tuple[float, float]], step: float) -> tuple[list[float], list[float]]:
+    """Moments and values of a curve that ends where its data do, as Grafana's: a line over a gap is no measurement."""
+    drawn = points[:1]
+    for before, after in pairwise(points):
+        if after[0] - before[0] > 1.5 * step:
+            drawn.append((before[0], math.nan))
+        drawn.append(after)
+    return [at for at, _ in drawn], [value for _, value in drawn]
 
 
 def _sums(panel: Panel, values: list[float]) -> list[tuple[str, float]]:

@@ -12,6 +12,8 @@ def written(unit: str, value: float) -> str:
     """A value in its unit, by three digits."""
     if math.isinf(value):
         return "+Inf"
+    if unit.startswith("suffix:"):
+        return f"{_plain(value)}{unit.removeprefix('suffix:')}"
     return _WRITTEN.get(unit, _plain)(value) + _RATES.get(unit, "")
 
 
