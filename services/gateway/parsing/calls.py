@@ -15,7 +15,7 @@ MOST_REREAD = 8
 LIST = "["
 """Begins a list of calls that stands without tags."""
 
-_BEFORE = re.compile(r"(?:[\s\[]|```\w{0,16}(?=[\s\[{]))*")
+_BEFORE = re.compile(r"(?:[\s\[\ufeff\u200b\u2060]|```\w{0,16}(?=[\s\[{]))*")
 _FENCE = re.compile(r"`{1,3}|```\w{1,16}")
 """May begin the fence of a block of code, in which models put calls within their tags."""
 _LINE = re.compile(r"|`{1,3}|```\w{1,16}")

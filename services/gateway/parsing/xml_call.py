@@ -44,6 +44,7 @@ class XmlCall:
         self._loose = loose
         self._arguments = Arguments(None)
         self._name = ""
+        self._whole = False
         self._kept = ""
         self._given: set[str] = set()
         self._value: _Value | None = None
@@ -124,11 +125,15 @@ class XmlCall:
         if not self._name or found.kind != FUNCTION or (self._loose and self._name not in self._schemas):
             raise BrokenError
         self._arguments = Arguments(self._schemas.get(self._name))
-        self._kept = self._kept[found.end :]
+        self._kept, self._whole = self._kept[found.end :], found.whole
         return True
 
     def _between(self, parts: list[Part]) -> bool:
         """Behind the function's tag, before the first parameter."""
+        if self._whole:
+            parts.append(CallStart(self._name))
+            self._close(parts, self._kept)
+            return False
         self._kept = self._kept.lstrip()
         if self._kept.startswith("{"):
             self._object = ObjectArguments(self._name, [END_FUNCTION] if self._loose else [END_FUNCTION, END_BLOCK])
@@ -190,7 +195,7 @@ class XmlCall:
             self._kept = kept[found.end :]
             self._next(value, found.name, parts)
         else:
-            self._depth += found.kind == FUNCTION
+            self._depth += found.kind == FUNCTION and not found.whole
             self._literal(value, found.end, parts)
         return True
 

@@ -2,7 +2,7 @@
 
 A name may stand behind `=`, or as an attribute: <function=f>, <function name="f">; other attributes tell nothing. A
 closing tag may repeat a name, which tells nothing either: </parameter=key>, </parameter name="key">. There may be
-blanks behind the word and around `=`, and in a closing tag anywhere outside its word.
+blanks behind the word and around `=`, and in a closing tag anywhere outside its word. A tag may close itself.
 """
 
 import re
@@ -18,7 +18,7 @@ MOST_BLANK = 256
 
 _OPENING = re.compile(
     r"<(function|parameter)\s*(?:=([^<>\n]{1,256})|(?<=\s)name\s*=\s*(\"[^\"<>\n]{1,256}\"|'[^'<>\n]{1,256}'|[^\s\"'<>]{1,256})"
-    r"(?:\s[^<>]{0,256})?)>"
+    r"(?:\s[^<>]{0,256})?/?)>"
 )
 _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}|[\s=][^<>\n]{0,256})>")
 _BLOCK = "<tool_call>"
@@ -45,11 +45,15 @@ _COMING = re.compile(rf"\s{{0,{MOST_BLANK - 1}}}(?:\Z|{_ANY})")
 
 
 class Tag(NamedTuple):
-    """What a tag is, by the words of this module; the name that it gives, without quotes; and where it ends."""
+    """What a tag is, by the words of this module; the name that it gives, without quotes; and where it ends.
+
+    Of what is `whole` it is the end too: <function=f/>.
+    """
 
     kind: str
     name: str
     end: int
+    whole: bool = False
 
 
 def tag_at(text: str, at: int = 0) -> Tag | None:
@@ -64,7 +68,8 @@ def tag_at(text: str, at: int = 0) -> Tag | None:
         return None
     if found.re is _CLOSING:
         return Tag("/" + found[1], "", found.end())
-    return Tag(found[1], (found[2] or found[3]).strip().strip("\"'").strip(), found.end())
+    name = (found[2] or found[3]).strip().removesuffix("/").strip().strip("\"'").strip()
+    return Tag(found[1], name, found.end(), text.endswith("/>", at, found.end()))
 
 
 def first_tag(text: str) -> tuple[int, bool]:

@@ -5,6 +5,7 @@ import json
 from tests.unit.gateway.parsing.slips import A, Slip, W, xml
 
 T, E = "<tool_call>", "</tool_call>"
+WHOLE = f"{T}\n<function=write>\n<parameter=content>\nx\n</parameter>\n"
 CALL = '{"name":"write","arguments":{"content":"x"}}'
 CLOSINGS = ("{0}={1}", "{0}=other", "{0} ", " {0}", "{0}\n", '{0}="{1}"', '{0} name="{1}"')
 """What stands behind the slash of a closing tag."""
@@ -83,6 +84,33 @@ def of_json() -> dict[str, Slip]:
     return found
 
 
+def of_whole_tags() -> dict[str, Slip]:
+    """Tags that close themselves."""
+    found = {}
+    for tag in ("=now/", "=now /", ' name="now"/', ' name="now" /', "='now'/", " name=now /"):
+        function = f"<function{tag}>"
+        found[f"a function, {tag!r}"] = Slip("qwen_xml", f"{T}\n{function}\n{E}", [A])
+        found[f"two functions, {tag!r}"] = Slip("qwen_xml", f"{T}{function}{E}\n{xml('now', {})}", [A, A])
+        found[f"without a block, {tag!r}"] = Slip("qwen_xml", f"Now:\n{function}\n", [A], content="Now:")
+        value = f"a {function} b"
+        found[f"a value with {tag!r}"] = Slip(
+            "qwen_xml", xml("write", {"content": value}), [("write", {"content": value})]
+        )
+    for tag in ("=path/", ' name="path" /'):
+        text = f"{WHOLE}<parameter{tag}>\n</function>\n{E}"
+        found[f"a parameter, {tag!r}"] = Slip("qwen_xml", text, [("write", {"content": "x", "path": ""})])
+    return found
+
+
+def of_blanks() -> dict[str, Slip]:
+    """Characters that nobody sees, before a call."""
+    found = {}
+    for blank in ("\ufeff", "\u200b", "\u2060\n"):
+        found[f"{blank!r} before JSON"] = Slip("hermes", f"{T}{blank}{CALL}{E}", [W])
+        found[f"{blank!r} before a tag"] = Slip("qwen_xml", f"{T}{blank}{xml('now', {}).removeprefix(T)}", [A])
+    return found
+
+
 def of_values() -> dict[str, Slip]:
     return {
         f"a value, {value!r}": Slip("qwen_xml", xml("write", {"content": value}), [("write", {"content": value})])
@@ -112,5 +140,7 @@ def of_lines() -> dict[str, Slip]:
 
 ODD_TAGS = {
     f"odd tags, {name}": slip
-    for name, slip in (of_closings() | of_openings() | of_json() | of_lines() | of_values()).items()
+    for name, slip in (
+        of_closings() | of_openings() | of_whole_tags() | of_blanks() | of_json() | of_lines() | of_values()
+    ).items()
 }
