@@ -211,6 +211,8 @@ VALUES: list[tuple[str, Any]] = [
     ("metrics.podMonitor.enabled", "yes"),
     ("metrics.podMonitor.interval", "often"),
     ("metrics.podMonitor.labels", {"a": 1}),
+    ("metrics.podMonitor.endpoint", {"port": "grpc"}),
+    ("metrics.serviceMonitor.endpoint", {"relabelings": [{"targetLabel": "with space"}]}),
     ("metrics.serviceMonitor.enabled", "yes"),
     ("metrics.serviceMonitor.interval", 15),
     ("metrics.serviceMonitor.labels", {"a": 1}),

@@ -9,6 +9,9 @@ PODS: list[tuple[str, Any]] = [
         ("podSpec", {"nodeSelector": {}}),
         ("podSpec", {"schedulername": "volcano"}),
         ("podSpec", {"terminationGracePeriodSeconds": 5}),
+        ("deploymentSpec", {"replicas": 3}),
+        ("deploymentSpec", {"strategy": {"type": "BlueGreen"}}),
+        ("deploymentSpec", {"strategy": {"rollingUpdate": {"maxSurge": "many"}}}),
         ("extraContainers", [{"name": "proxy"}]),
         ("extraContainers", [{"name": "proxy", "image": "i", "arguments": ["a"]}]),
         ("extraInitContainers", [{"name": "Proxy", "image": "i"}]),
@@ -17,6 +20,17 @@ PODS: list[tuple[str, Any]] = [
 """Refused by the schema."""
 
 NAMED: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {
+            "workers": {
+                "mode": "raycluster",
+                "raycluster": {"tokenSecretName": "ray"},
+                "deploymentSpec": {"minReadySeconds": 5},
+            }
+        },
+        "/workers/deploymentSpec",
+        "want mode deployment",
+    ),
     ({"workers": {"env": {"HOME": "/x"}}}, "/workers/env", "another variable"),
     ({"workers": {"env": {"A": "1"}, "extraEnv": [{"name": "A"}]}}, "/workers/extraEnv", "in one of them"),
     ({"workers": {"env": {"PACELINE_SLOTS": 8}}}, "/workers/env", "passes --slots"),

@@ -74,6 +74,25 @@ def test_a_budget_holds_no_pod_that_is_dead(values: dict[str, Any], policy: str 
     assert [budget.get("unhealthyPodEvictionPolicy") for budget in budgets] == [policy] * 2
 
 
+def test_a_deployment_takes_fields_of_ones_own_whole() -> None:
+    documents = part("rollout")
+    for name in ("llm-gateway", "llm-worker"):
+        spec = only(documents, "Deployment", name)["spec"]
+        assert spec["strategy"] == {"type": "Recreate"}, "a Deployment with it takes no rollingUpdate"
+        assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (5, 2)
+    worker = only(render(BASE), "Deployment", "llm-worker")["spec"]
+    assert worker["strategy"] == {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+    assert worker["progressDeadlineSeconds"] == 2520
+
+
+def test_every_endpoint_is_scraped_as_it_is_given() -> None:
+    given = PARTS["scraped"]["metrics"]["podMonitor"]["endpoint"]
+    monitors = [each for each in part("scraped") if each["kind"] == "PodMonitor"]
+    endpoints = [one for each in monitors for one in each["spec"]["podMetricsEndpoints"]]
+    assert len(endpoints) >= 4
+    assert all({**one, **given} == one and one["interval"] == "15s" and one["port"] for one in endpoints)
+
+
 def test_a_hard_spread_counts_pods_of_one_rollout() -> None:
     for pod in pods(part("hard-spread")).values():
         (constraint,) = pod["topologySpreadConstraints"]

@@ -120,6 +120,22 @@ PARTS: dict[str, dict[str, Any]] = {
         }
         for pods in ("gateway", "workers")
     },
+    "rollout": {
+        pods: {"deploymentSpec": {"minReadySeconds": 5, "strategy": {"type": "Recreate"}, "revisionHistoryLimit": 2}}
+        for pods in ("gateway", "workers")
+    },
+    "scraped": {
+        "metrics": {
+            "podMonitor": {
+                "enabled": True,
+                "endpoint": {
+                    "relabelings": [{"targetLabel": "cluster", "replacement": "1e3"}],
+                    "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}],
+                    "scrapeTimeout": "5s",
+                },
+            }
+        }
+    },
     "halves": {"workers": {"pairsPerGpu": 2, "gpusPerPod": 2}},
     "hard-spread": {"topologySpread": {"whenUnsatisfiable": "DoNotSchedule", "maxSkew": 2, "topologyKey": "a.b/zone"}},
     "budget": {"podDisruptionBudget": {"maxUnavailable": "50%", "unhealthyPodEvictionPolicy": "IfHealthyBudget"}},

@@ -161,6 +161,15 @@ resourceClaims:
 {{- end }}
 {{- end }}
 
+{{- /* Fields of a Deployment: those that are given, each whole, in the place of the chart's own. */}}
+{{- define "paceline.deployment" -}}
+{{- $fields := deepCopy .given }}
+{{- range $name, $value := .own }}
+{{- if not (hasKey $fields $name) }}{{ $_ := set $fields $name $value }}{{ end }}
+{{- end }}
+{{- toYaml $fields }}
+{{- end }}
+
 {{- /* What runs before a pod's containers: what is given, then the download, which may need a proxy among it. */}}
 {{- define "paceline.initContainers" -}}
 {{- if or .of.extraInitContainers .root.Values.model.download.enabled }}
