@@ -138,7 +138,7 @@ async def _ended(victim: Pod, by_probe: bool) -> None:
     assert victim.process is not None
     assert victim.ended == ("liveness" if by_probe else "")
     assert by_probe or victim.process.process.returncode == 1
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(60.0):
         while victim.living():
             await asyncio.sleep(0.05)
 
