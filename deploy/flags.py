@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from deploy.cluster.settings import ClusterSettings
+from deploy.others_flags import ALIASES, ELSEWHERE
 from deploy.shipped import shipped_pair, usual_pair
 from paceline import bundle
 from paceline.commands.connection import ADDRESS, API_KEY
@@ -20,46 +21,12 @@ from services.common.serving import settings, settings_help
 from services.gateway.settings import GatewaySettings
 
 HTTP = "127.0.0.1:8000"
-ALIASES = {
-    "--max-model-len": "--context-limit",
-    "--max-num-seqs": "--slots",
-    "--served-model-name": "--name",
-    "--model-name": "--name",
-    "--gpu-memory-utilization": "--memory-fraction",
-    "--ssl-certfile": "--tls-cert",
-    "--ssl-keyfile": "--tls-key",
-    "--ssl-ca-certs": "--tls-ca",
-    "--allowed-origins": "--http-cors-origins",
-    "--tool-call-parser": "--tool-parser",
-}
-"""What other servers call settings of ours."""
 LENGTH = "--context-limit"
 MULTIPLES = {"k": 1_000, "m": 1_000_000, "K": 1 << 10, "M": 1 << 20}
-ELSEWHERE = {
-    "--tensor-parallel-size": "a model is served by one GPU",
-    "--pipeline-parallel-size": "a model is served by one GPU",
-    "--data-parallel-size": "take --pairs",
-    "--trust-remote-code": "code of a checkpoint is never run; leave it out",
-    "--quantization": "config.json tells how weights are packed; leave it out",
-    "--load-format": "safetensors and GGUF are known by what they are; leave it out",
-    "--tokenizer": "the tokenizer is the one in the model's folder",
-    "--chat-template": "the template is chat_template.jinja in the model's folder",
-    "--speculative-config": "take --drafter FOLDER, and --target.widths 1,N+1 for N draft tokens",
-    "--num-speculative-tokens": "take --target.widths 1,N+1 for N draft tokens",
-    "--speculative-model": "take --drafter FOLDER",
-    "--speculative-draft-model-path": "take --drafter FOLDER",
-    "--enable-prefix-caching": "it is on; leave it out",
-    "--enable-chunked-prefill": "it is on; leave it out",
-    "--enforce-eager": "take --target.eager true",
-    "--max-num-batched-tokens": "take --target.prefill-chunk",
-    "--block-size": "take --target.block-size",
-    "--revision": "write it behind the hub id: owner/name@revision",
-    "--enable-auto-tool-choice": "it is on; leave it out",
-    "--reasoning-parser": "thoughts are found by the model's template; leave it out",
-}
-"""What stands for flags of other servers that are none of ours."""
-DTYPES = {"auto": "", "float": "float32"}
+DTYPES = {"auto": "", "float": "float32", "fp32": "float32", "bf16": "bfloat16"}
 """What other servers call our types of numbers."""
+ALIKE = 0.7
+"""What a flag must have in common with one that is named in its place."""
 HALF = ("half", "float16", "fp16")
 NO_HALF = "is not served: take bfloat16 on a GPU, which is as fast and has the range of float32, or float32"
 DASHES = ("\N{EM DASH}", "\N{EN DASH}", "\N{MINUS SIGN}")
@@ -290,7 +257,7 @@ def refuse_unknown(words: Sequence[str], told: str) -> None:
         if "." not in flag and flag not in known and flag.removesuffix("-file") not in known:
             if flag in ELSEWHERE:
                 raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[flag]}")
-            near = difflib.get_close_matches(flag, sorted(known), n=1)
+            near = difflib.get_close_matches(flag, sorted(known), n=1, cutoff=ALIKE)
             raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
         if not equals and flag != "--print-config" and next(left, "--").startswith("--"):
             raise ValueError(f"{name}: {settings.NO_VALUE}")

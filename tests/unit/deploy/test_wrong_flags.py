@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy import up
-from deploy.flags import ELSEWHERE
+from deploy.others_flags import ELSEWHERE
 from deploy.stack import EMBEDDED
 from tests.unit.common.serving.certificates import Authority
 from tests.unit.deploy.doctored import doctored
@@ -62,6 +62,9 @@ FLAGS = {
     ("acme/another",): "acme/another: flags start with --; one model is served, and --drafter FOLDER names",
     ("--max_model_len", "1m"): f"--max_model_len: 1000000 are too many: {MODEL} has 2048 positions",
     ("--max-model-len=1m",): "--max-model-len: 1000000 are too many: ",
+    ("--ctx-size", "1m"): f"--ctx-size: 1000000 are too many: {MODEL} has 2048 positions",
+    ("--max-running-requests", "0"): "settings: --max-running-requests: must be in ",
+    ("--nothing-alike", "1"): "--nothing-alike: there is no such flag; see --help",
     ("--api_key", "a b"): "a key is made of visible ASCII",
     ("--max_num_seqs", "0"): "settings: --max_num_seqs: must be in ",
     ("--tensor_parallel_size", "2"): "--tensor_parallel_size: there is no such flag; a model is served by one GPU",
