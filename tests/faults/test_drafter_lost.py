@@ -16,7 +16,7 @@ from tests.faults.fleet import Fleet
 from tests.support.warm import START_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 16, 120
+STREAMS, TOKENS = 8, 120
 
 
 async def test_f1_drafters_killed_under_live_streams(

@@ -15,7 +15,7 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-KEYS, TOKENS = 20, 150
+KEYS, TOKENS = 8, 150
 
 
 @pytest.mark.parametrize("fault", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.whole)])

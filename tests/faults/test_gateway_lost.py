@@ -13,7 +13,7 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 16, 100
+STREAMS, TOKENS = 8, 100
 
 
 async def test_f6_a_killed_gateway_leaves_nothing_behind(fleet: Fleet, size: Size) -> None:

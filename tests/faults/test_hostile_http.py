@@ -35,7 +35,7 @@ GROWN_MIB, KEPT_MIB = 56, 16
 GIVEN_BACK_S = 30.0
 LONGEST_WAIT_S = 1.0
 LOOK_S = 0.01
-SAMPLE, WHOLE_SAMPLE, UNREAD_SAMPLE = 291, 7, 1191
+SAMPLE, WHOLE_SAMPLE, UNREAD_SAMPLE = 499, 7, 1999
 """Every so many-th body, with --full, and without a key, where no body is read."""
 
 

@@ -89,9 +89,9 @@ async def serving() -> AsyncIterator[Served]:
 
 async def test_answers_have_the_form_that_was_asked_for(full: bool) -> None:
     async with serving() as served:
-        await the_schemas(served, 10 if full else 4)
+        await the_schemas(served, 10 if full else 2)
         await the_other_forms(served)
-        await required_calls(served, 12 if full else 4)
+        await required_calls(served, 12 if full else 3)
         await forms_of_other_apis(served)
         await over_grpc(served)
         await what_is_refused(served)

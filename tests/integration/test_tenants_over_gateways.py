@@ -20,7 +20,7 @@ from tests.support.http_client import Client, Reply
 KEY = {"authorization": "Bearer key-one"}
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
 MOST = 8
-AGAIN_S = 0.01
+AGAIN_S = 0.05
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ async def test_requests_at_once_hold_whatever_gateways_they_come_through(tmp_pat
                 await asyncio.sleep(0.002)
 
         watching = asyncio.create_task(watch())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             replies = await hammer(clients[:through], 18, stop.is_set, max_tokens=24)
         await watching
         assert max(seen) == MOST
@@ -94,7 +94,7 @@ async def test_requests_at_once_hold_whatever_gateways_they_come_through(tmp_pat
 
 
 async def test_tokens_a_minute_hold_and_are_told(tmp_path: Path) -> None:
-    most, answer = 10_000, 160
+    most, answer = 5_000, 80
     async with fleet(tmp_path, f"tokens_per_minute = {most}\n") as (clients, _):
         refused = 0
 
@@ -111,7 +111,7 @@ async def test_tokens_a_minute_hold_and_are_told(tmp_path: Path) -> None:
                 assert 1 <= int(reply.headers["retry-after"]) <= 61
             return used
 
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(240):
             used = sum(await asyncio.gather(*(caller(client) for client in clients * 3)))
         assert 0.9 * most <= used <= 1.1 * most
         await asyncio.sleep(0)

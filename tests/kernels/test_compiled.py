@@ -326,6 +326,8 @@ def test_kernel_compiles(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert function.__name__ in lowered(source)
         return
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    if not full:  # What the assembler takes it takes without its optimiser, too.
+        monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
     compiled = triton.compile(source, target=TARGET)
     assert compiled.asm["cubin"]
     assert compiled.metadata.shared <= 227 * 1024
