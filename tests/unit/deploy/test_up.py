@@ -15,7 +15,6 @@ import pytest
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
 from deploy.flags import (
-    ALIASES,
     DECIDED,
     GATEWAYS,
     arguments,
@@ -27,6 +26,7 @@ from deploy.flags import (
     with_dtype,
 )
 from deploy.hints import Served, to_try
+from deploy.others_flags import ALIASES
 from deploy.stack import EMBEDDED, Stack, StackError, StackSettings, judged
 from deploy.up import check_ports, open_to_all
 from paceline import bundle
