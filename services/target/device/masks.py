@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
+from itertools import takewhile
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from services.common.kernels.nodes import Nodes, first_path
 from services.target.device.context import Pool
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
-from services.target.device.vocabulary import with_any, without
+from services.target.device.vocabulary import has_bit, with_any, without
 from services.target.device.walker import Ahead, Walker
 
 Watch = Callable[[torch.cuda.Event | None], None]
@@ -173,8 +174,9 @@ class Masks:
         has no masks: nobody reads its row.
         """
         rows = _by_misses(held, drafts)
-        aheads = [_walker(seat).ahead(offered.tokens[: seat.most_drafts]) for _, seat, offered in rows]
-        choices_RW = self._choices([slot for slot, _, _ in rows], width, number, ran)
+        slots = [slot for slot, _, _ in rows]
+        aheads = [self._ahead(row, at, self._told(slots, width, number)) for at, row in enumerate(rows)]
+        choices_RW = self._choices(slots, width, number, ran)
         if choices_RW is None:
             return
         untold, since = list[int](), perf_counter()
@@ -193,24 +195,44 @@ class Masks:
         self, slots: Sequence[int], width: int, number: int, ran: torch.cuda.Event | None
     ) -> list[list[int]] | None:
         """What the rows of slots choose without masks; None where the step did not wait for who asks."""
-        words_S2 = self._inputs.mask_gate.told_SW.numpy().view(np.int32)
         while True:
             over = ran is None or ran.query()
-            told_RW2 = words_S2[slots, : 2 * width].reshape(len(slots), width, 2)
-            if (told_RW2[..., 1] == number & LAST_BITS).all():
-                choices: list[list[int]] = told_RW2[..., 0].tolist()
+            choices = self._told(slots, width, number)
+            if choices is not None or over:
                 return choices
-            if over:
-                return None
             sleep(0)  # other threads may run
+
+    def _told(self, slots: Sequence[int], width: int, number: int) -> list[list[int]] | None:
+        """The same if the step has told it already."""
+        words_S2 = self._inputs.mask_gate.told_SW.numpy().view(np.int32)
+        told_RW2 = words_S2[slots, : 2 * width].reshape(len(slots), width, 2)
+        if not (told_RW2[..., 1] == number & LAST_BITS).all():
+            return None
+        choices: list[list[int]] = told_RW2[..., 0].tolist()
+        return choices
+
+    def _ahead(self, row: Row, place: int, choices_RW: Sequence[Sequence[int]] | None) -> Ahead | None:
+        """Walks a row's drafts; where choices are known, as far as drafts are these."""
+        _, seat, offered = row
+        drafts = offered.tokens[: seat.most_drafts]
+        if choices_RW is None:
+            return _walker(seat).ahead(drafts)
+        told = _at_rows(choices_RW[place], offered)
+        right = takewhile(lambda pair: pair[0] == pair[1], zip(drafts, told, strict=False))
+        return _walker(seat).ahead([draft for draft, _ in right])
 
     def _choose(self, row: Row, ahead: Ahead | None, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
         _, seat, offered = row
         drafts = offered.tokens[: seat.most_drafts]
         path_MN, walker = self._room_BWN[0, : len(drafts) + 1], _walker(seat)
-        told = [choices[0], *(choices[at] for at in offered.rows[: seat.most_drafts])]
-        allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *self._early(seat, width))
+        told, early = _at_rows(choices, offered)[: len(path_MN)], self._early(seat, width)
+        allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
+        if ahead is not None and allowed is not None and len(allowed) == len(ahead.taken) < len(drafts):
+            last = len(allowed)
+            if has_bit(path_MN[last], drafts[last]):  # its choice was refused, so it may choose the draft yet
+                ahead = walker.ahead(drafts)
+                allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
         self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width)
 
     def _early(self, seat: HostSlot, width: int) -> tuple[int, Sequence[int]]:
@@ -339,6 +361,11 @@ def held_rows(rows: Rows) -> Rows:
 def no_drafts(held: Rows) -> list[Path]:
     """Of rows that have none, as first tokens."""
     return [Path() for _ in held]
+
+
+def _at_rows(choices: Sequence[int], offered: Path) -> list[int]:
+    """Of the choices of all rows those of the anchor and of a path behind it."""
+    return [choices[0], *(choices[row] for row in offered.rows)]
 
 
 def _by_misses(held: Rows, drafts: Sequence[Path]) -> list[Row]:
