@@ -30,7 +30,10 @@ _EITHER = "give the folder that holds config.json, or a model of the hub as owne
 _LAYOUT = "paceline serves folders in Hugging Face's layout: config.json, tokenizer.json and *.safetensors"
 _TORCH = (".bin", ".pt", ".pth", ".ckpt")
 _NO_WEIGHTS = ("optimizer", "scheduler", "training_args", "rng_state")
-_CONVERT = "convert them: load the model with transformers, then save_pretrained(FOLDER, safe_serialization=True)"
+_CONVERT = (
+    "convert them: load the model with transformers, then save_pretrained(FOLDER, safe_serialization=True); "
+    "a drafter's: safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
+)
 _OTHERS = {
     **dict.fromkeys(_TORCH, "pickled"),
     ".gguf": "GGUF",

@@ -12,12 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from services.common.model import ModelError
+from services.common.model import ModelError, load_chain
 from services.common.model.drafters import read_any_spec
 from services.common.model.drafters.dspark import DSparkSpec
 from services.common.model.drafters.eagle3.reading import EAGLE
 from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.files.manifest import write_manifest
+from services.common.preflight.checks import refuse
 from tests.support.tiny_chains import write_eagle3
 from tests.support.tiny_checkpoints import MASK_ID, TinyPair
 from tests.unit.common.model.test_chains import Written
@@ -168,6 +169,19 @@ def test_a_map_of_short_integers(tmp_path: Path) -> None:
     save_file(tensors | {"d2t": tensors["d2t"].to(torch.int32)}, path, metadata={"format": "pt"})
     write_manifest(pair.drafter)
     assert Written(pair).propose() == expected
+
+
+def test_pickled_weights_are_read_once_they_are_converted_as_told(tmp_path: Path) -> None:
+    pair = write_eagle3(tmp_path, 3, SHAPE)
+    whole, pickled = pair.drafter / "model.safetensors", pair.drafter / "pytorch_model.bin"
+    tensors = load_file(whole)
+    torch.save(tensors, pickled)
+    whole.unlink()
+    (pair.drafter / "manifest.sha256").unlink()
+    with pytest.raises(ModelError, match=r"save_file\(torch.load\(FILE, weights_only=True\), 'model.safetensors'\)"):
+        refuse(str(pair.drafter))
+    save_file(torch.load(pickled, weights_only=True), whole)
+    assert load_chain(pair.drafter).spec == read_any_spec(pair.drafter)
 
 
 @pytest.mark.parametrize(
