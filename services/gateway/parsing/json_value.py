@@ -17,6 +17,7 @@ _LITERAL = re.compile(r"[^\s,:{}()\[\]\"']*")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _LOOSE = re.compile(r"\+?(-?)0*(\d*)(?:(\.)(\d*))?([eE][+-]?\d+)?", re.ASCII)
 _LOW = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,256}")
 _NAMED = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _NOT_FINITE = {"NaN", "nan", "Infinity", "-Infinity", "inf", "-inf"}
 _LONE = "\\ufffd"
@@ -37,7 +38,8 @@ class JsonValue:
     """One value. It is written again as json.dumps does, so that it is JSON whatever was mended.
 
     Mended are line ends and unknown escapes in strings, strings in single quotes, lone surrogates, Python's names,
-    numbers that JSON does not have (they become text) and commas before a closing bracket.
+    numbers that JSON does not have (they become text) and commas before a closing bracket; in objects and lists also
+    JavaScript's `undefined` and its numbers to the base of sixteen.
     """
 
     def __init__(self) -> None:
@@ -191,7 +193,7 @@ class JsonValue:
         return end
 
     def _literal(self, text: str, out: list[str]) -> None:
-        written = literal(text)
+        written = literal(text) or (_of_script(text) if self._stack else None)
         if written is None:
             raise BrokenError
         self._separate(out)
@@ -242,6 +244,13 @@ def literal(text: str) -> str | None:
     if not math.isfinite(value):
         return f'"{text}"'
     return text if _NUMBER.fullmatch(text) else _digits(text.strip())
+
+
+def _of_script(text: str) -> str | None:
+    """A bare word that JavaScript has; alone it may be text."""
+    if text == "undefined":
+        return "null"
+    return str(int(text, 16)) if _HEXADECIMAL.fullmatch(text) else None
 
 
 def _digits(text: str) -> str:

@@ -76,6 +76,11 @@ def of_json() -> dict[str, Slip]:
         "a name behind others": CALL.replace("write", "functions.write").join((T, E)),
     }
     found = {name: Slip("hermes", text, [W]) for name, text in texts.items()}
+    for number, value in (("0x1F", 31), ("-0XfF", -255), ("undefined", None), ("0x" + "f" * 256, 16**256 - 1)):
+        text = f'{T}{{"name":"f","arguments":{{"a": {number}, "b": [{number}]}}}}{E}'
+        found[f"a number, {number[:9]}"] = Slip("hermes", text, [("f", {"a": value, "b": [value]})])
+    for word in ("0x1F", "undefined"):
+        found[f"a parameter, {word}"] = Slip("qwen_xml", xml("add", {"loose": word}), [("add", {"loose": word})])
     found["a template's braces"] = Slip("hermes", "{{ name }}\n{{x", [], content="{{ name }}\n{{x")
     found["a name behind others, tags"] = Slip("qwen_xml", xml("functions.write", {"content": "x"}), [W])
     found["a name behind others, Python"] = Slip("llama3_python_tag", "<|python_tag|>tools.write(content='x')", [W])
