@@ -23,7 +23,7 @@ HIDDEN = 4096
 _TABLES = ("embed_tokens", "lm_head")
 _WIDE = 16
 """Bits of bfloat16: of what is not packed, and of all once it is loaded."""
-_WHOLE = "int-quantized"
+_WHOLE, _BLOCKS = "int-quantized", "weight_block_size"
 """Of which a CPU multiplies by the numbers of the file where that is asked for."""
 _READ, _GPUS = "widened", "8.0 and newer"
 """How weights of every format reach the products, and which GPUs do."""
@@ -51,7 +51,8 @@ def table() -> str:
 
 
 def _read(config: str) -> str:
-    return f"{_READ}, or as it is (`--activations int8`)" if _WHOLE in config else _READ
+    kept = "int8" if _WHOLE in config else "fp8" if _BLOCKS in config else ""
+    return f"{_READ}, or as it is (`--activations {kept}`)" if kept else _READ
 
 
 def _all(numbers: Sequence[float]) -> str:

@@ -126,7 +126,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     if not settings.random_weights:
         refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(
-        settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.whole,
+        settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights, settings.activations,
         code_bytes(settings, torch.device(settings.device)), settings.expert_bytes, settings.keep_widened,
     )  # fmt: skip
     _check_heads(settings, model)
@@ -324,7 +324,7 @@ def _cache(
         return None
     held = runner.pool
     # K/V of another type are other content.
-    eight = f" {settings.kv_dtype} {settings.activations}" if settings.coded or settings.whole else ""
+    eight = f" {settings.kv_dtype} {settings.activations}" if settings.coded or settings.rounds else ""
     target = held.model.revision + eight
     revisions = target.encode(), held.context.revision.encode()
     return PrefixCache(pool, *revisions, snapshots)

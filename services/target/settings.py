@@ -19,9 +19,11 @@ _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
 _CODES = "int8"
+_FP8 = "fp8"
 _NODES = (8, 16)
 """Nodes of trees. Four bring some percent more than a chain of four (docs/log/2026-11.md)."""
 _KV_DTYPES = (_AUTO, _CODES)
+_ACTIVATIONS = (_AUTO, _CODES, _FP8)
 _WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
@@ -93,8 +95,9 @@ class TargetSettings:
     dtype: str = "float32"
     """Type of the weights: float32, float64, or on a GPU bfloat16."""
     activations: str = _AUTO
-    """What products read: auto rows in dtype, int8 rows rounded to eight bits, each by its own largest number, by whole
-    numbers of a compressed-tensors file that is int-quantized. Its text is another; drafts do not change it."""
+    """What products read: auto rows in dtype; int8 rows rounded to eight bits, each by its own largest number, by whole
+    numbers of a compressed-tensors file that is int-quantized; fp8 rows rounded to e4m3 in groups, by codes of a file
+    whose FP8 has scales of blocks, as vLLM and SGLang multiply it. Its text is another; drafts do not change it."""
     threads: int = 1
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
@@ -290,9 +293,9 @@ class TargetSettings:
 
     def _check_eight_bits(self) -> None:
         _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")
-        _require(self.activations in _KV_DTYPES, "activations", f"must be one of {', '.join(_KV_DTYPES)}")
+        _require(self.activations in _ACTIVATIONS, "activations", f"must be one of {', '.join(_ACTIVATIONS)}")
         wide = self.device == "cuda" and self.dtype != "bfloat16"
-        _require(not (self.whole and wide), "activations", "int8 goes with dtype bfloat16 on a GPU")
+        _require(not (self.rounds and wide), "activations", "int8 and fp8 go with dtype bfloat16 on a GPU")
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")
 
     @property
@@ -301,9 +304,9 @@ class TargetSettings:
         return {8: self.fp8_products, 4: self.int4_products}
 
     @property
-    def whole(self) -> bool:
-        """Whether rows are rounded to eight bits and multiplied by whole numbers."""
-        return self.activations == _CODES
+    def rounds(self) -> bool:
+        """Whether rows are rounded to eight bits before they are multiplied."""
+        return self.activations != _AUTO
 
     @property
     def coded(self) -> bool:

@@ -24,6 +24,7 @@ from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.packed.launch import source_of as packed_source
 from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
 from services.common.kernels.linear.persistent.eight import eight_cut
+from services.common.kernels.linear.persistent.grouped import grouped_cut
 from services.common.kernels.linear.persistent.launch import source_of as persistent_source
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
@@ -93,10 +94,12 @@ def in_tiles(full: bool) -> Iterator[Program]:
     """Products of more rows, and those by weights of eight bits."""
     cuts: dict[PersistentTiling, None] = {}
     for (lines, depth, kind), rows in product(products(), ROWS):
-        found = wide_cut(lines, depth, rows, kind), eight_cut(lines, depth, rows, kind) if kind != Kind.GATES else None
+        found = [wide_cut(lines, depth, rows, kind)]
+        if kind != Kind.GATES:
+            found += [eight_cut(lines, depth, rows, kind), grouped_cut(lines, depth, rows, kind)]
         cuts |= {cut: None for cut in found if cut}
     for cut in list(cuts):
-        if cut.kind == Kind.PLAIN:
+        if cut.kind == Kind.PLAIN and not cut.grouped:
             cuts[cut._replace(kind=Kind.SCORED if cut.wide else Kind.BEST)] = None
     for cut in cuts if full else _one_each(cuts, _tile_structure):
         yield Program("product", str(cut), persistent_source(cut))
@@ -180,7 +183,7 @@ def _structure(cut: SkinnyTiling) -> tuple[object, ...]:
 
 def _tile_structure(cut: PersistentTiling) -> tuple[object, ...]:
     few = cut.lines <= 64
-    return cut.rows, cut.kind, cut.share > 1, cut.across > 1, cut.wide, cut.later, few
+    return cut.rows, cut.kind, cut.share > 1, cut.across > 1, cut.wide, cut.grouped, cut.later, few
 
 
 def _one_each(cuts: Iterable[Cut], structure: Callable[[Cut], object]) -> Iterator[Cut]:

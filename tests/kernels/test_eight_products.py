@@ -14,6 +14,7 @@ from services.common.kernels.linear.int8_weight import Int8Weight, quantised, qu
 from services.common.kernels.linear.persistent import eight, wide
 from services.common.kernels.linear.persistent import tiling as tilings
 from services.common.kernels.linear.persistent.eight import MEASURED, eight_cut
+from services.common.kernels.linear.persistent.grouped import GROUP, grouped_cut
 from services.common.kernels.linear.persistent.rule import ruled_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
 from services.common.kernels.linear.tiling import Int8Cut, int8_cut
@@ -40,7 +41,25 @@ FEW = [
     )
     for is_wide, rows in ((False, 64), (True, 48), (True, 64))
 ]  # fmt: skip
-LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in (*CUTS, *FEW))]))
+GROUPED = [
+    (lines, depth, kind, cut)
+    for lines, depth, kind in (
+        (6144, 4096, Kind.PLAIN), (4096, 4096, Kind.ADDED), (4096, 12288, Kind.ADDED), (24576, 4096, Kind.GATED),
+        (10240, 5120, Kind.PLAIN), (5120, 25600, Kind.ADDED), (51200, 5120, Kind.GATED), (2560, 640, Kind.ADDED),
+    )
+    for rows in (1, 64, 65, 128, 129, 256, 512, 4096)
+    if (cut := grouped_cut(lines, depth, rows, kind))
+]  # fmt: skip
+LISTED = list(
+    dict.fromkeys(
+        [
+            *(cut for *_, cut in GROUPED),
+            *everything(),
+            *wide_candidates.everything(),
+            *(cut for *_, cut in (*CUTS, *FEW)),
+        ]
+    )
+)
 
 
 @pytest.mark.parametrize("own", LISTED)
@@ -50,9 +69,13 @@ def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     assert own.lines in (WIDE_WIDTHS if own.wide else WIDTHS)
     assert own.halves * own.band <= own.lines
     assert own.band % (4 // own.halves) == 0
-    # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
+    # A thread holds half as many sums as lines, of groups those of a stage too; a quarter of a multiprocessor has a
+    # quarter of warps and registers, but for those that a loading warpgroup gives up.
+    if own.grouped and own.rows > 64:
+        assert (own.subs + 1) * own.lines // 2 + 48 <= TAKEN
+        return
     parts = -(-own.ctas * own.threads // (4 * WARP))
-    assert own.lines // 2 + 24 <= REGISTERS // 4 // WARP // parts
+    assert own.lines * (1 + own.grouped * own.subs) // 2 + 24 <= REGISTERS // 4 // WARP // parts
     # What ends later is kept rounded beside the next sums, in registers that the loading warpgroup gives up.
     assert not own.later or own.lines // 2 + own.lines // 4 + 24 <= TAKEN
 
@@ -93,6 +116,21 @@ def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut
     assert cut.kind == kind
     assert depth % cut.depth == 0
     assert lines % (4 * cut.halves) == 0
+
+
+@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), GROUPED)
+def test_codes_in_groups_are_cut_where_scales_begin(lines: int, depth: int, kind: Kind, cut: PersistentTiling) -> None:
+    assert cut.kind == kind
+    assert depth % (cut.subs * GROUP) == 0
+    assert cut.band * cut.halves % 16 == 0
+    assert cut.band <= GROUP
+    assert cut.stages >= 3
+
+
+def test_a_weight_without_whole_groups_is_not_cut() -> None:
+    assert grouped_cut(4096, 4000, 8, Kind.PLAIN) is None
+    assert grouped_cut(4100, 4096, 8, Kind.PLAIN) is None
+    assert grouped_cut(2 * 4032, 4096, 8, Kind.GATED) is None
 
 
 @pytest.mark.parametrize(("lines", "depth", "kind", "cut"), FEW)

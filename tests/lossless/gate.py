@@ -56,7 +56,7 @@ Run = Callable[[Sequence[RequestSpec]], list[Done]]
 class Case:
     """All requests at one `Plan.width`, `batch` at a time; width 1 has no proposer, `strain` is of STRAINS or empty.
 
-    With `coded` keys and values have eight bits, with `whole` the rows that products read. Of `ragged` rows together
+    With `coded` keys and values have eight bits, `activations` are those of products. Of `ragged` rows together
     each request has any number of pieces of `grain`, `width` rows at most.
     """
 
@@ -67,7 +67,7 @@ class Case:
     batch: int
     strain: str = ""
     coded: bool = False
-    whole: bool = False
+    activations: str = "auto"
     ragged: int = 0
     grain: int = 1
 
@@ -111,7 +111,7 @@ class Tally:
         self.cached += got.cached
         if (got.tokens, got.end) == (expected.tokens, expected.end):
             return
-        eight = case.coded or case.whole
+        eight = case.coded or case.activations != "auto"
         if case.dtype == "float32" and not eight and oracle.excuses(spec, expected.tokens, got.tokens):
             self.excused += 1
             return
@@ -167,10 +167,10 @@ def run_hybrid_part(family: str, dtype: str, temperature: float, prompts: int, t
 def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:
     """Runs plain decoding once per data type and temperature, then every case against it."""
     tally, oracle = Tally(), Oracle(pair.target)
-    plain: dict[tuple[str, float, bool, bool], list[Done]] = {}
+    plain: dict[tuple[str, float, bool, str], list[Done]] = {}
     for case in cases:
         specs = specs_of(case.temperature)
-        key = (case.dtype, case.temperature, case.coded, case.whole)
+        key = (case.dtype, case.temperature, case.coded, case.activations)
         if key not in plain:
             alone = replace(case, width=1, proposer="none", batch=1, strain="")
             plain[key] = run_case(pair, alone, specs, {}, seed)
@@ -227,7 +227,7 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         nodes=case.proposer in NODE_PROPOSERS,
         between=min(case.width, LONGEST) if case.batch > 1 else 0,
         coded=case.coded,
-        whole=case.whole,
+        activations=case.activations,
         ragged=case.ragged if case.width > 1 else 0,
         grain=case.grain,
     )

@@ -73,8 +73,8 @@ class RigSettings:
     With `ragged` rounds have so many rows together where they fit, in pieces of `grain`, and each sequence any number
     of pieces.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
-    `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits, with
-    `whole` rows are.
+    `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits;
+    `activations` are those of products.
     """
 
     width: int = 1
@@ -92,7 +92,7 @@ class RigSettings:
     look_ahead: int = 0
     drafter_memory: str = ""
     coded: bool = False
-    whole: bool = False
+    activations: str = "auto"
     synthetic_acceptance: tuple[float, ...] = ()
     synthetic_siblings: tuple[float, ...] = ()
     nodes: bool = False
@@ -177,7 +177,7 @@ class Rig:
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
     ) -> None:
         self.settings = settings
-        self.model: Target = loaded(load_target, target, dtype=settings.dtype, whole=settings.whole)
+        self.model: Target = loaded(load_target, target, dtype=settings.dtype, activations=settings.activations)
         self.context: DraftContext = NoContext() if drafter is None else loaded(opened, drafter, target=self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,

@@ -53,7 +53,7 @@ KV_CODES = (
     Mutant(
         "attention-before-rows-of-eight-bits-adds-in-float32",
         "services.common.model.cpu.cpu",
-        "self.wide = isinstance(weights.qkv_FD, Int8Weight)",
+        "self.wide = isinstance(weights.qkv_FD, Int8Weight | GroupedWeight)",
         "self.wide = False",
         "tests/unit/common/model/test_whole_layers.py::"
         "test_logits_are_those_of_the_definition_and_rows_the_same_in_any_company",

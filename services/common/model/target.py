@@ -19,7 +19,7 @@ from services.common.model.families import open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.files.kept import CodedWeights, WholeNumbers
+from services.common.model.files.kept import CodedWeights, GroupedCodes, WholeNumbers
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import CodedFormat
 from services.common.model.files.weight_formats import folder_format
@@ -41,6 +41,8 @@ from services.common.model.weights.weights import (
 
 _LOG = logging.getLogger(__name__)
 NO_CODES: Mapping[int, int] = MappingProxyType({})
+AUTO, INT8, FP8 = "auto", "int8", "fp8"
+"""What rows are rounded to before they are multiplied: nothing, whole numbers, or codes of e4m3."""
 
 
 class Target:
@@ -145,17 +147,17 @@ def load_target(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     random_weights: bool = False,
-    whole: bool = False,
+    activations: str = AUTO,
     codes: Mapping[int, int] = NO_CODES,
     expert_bytes: int = 0,
     beside: bool = False,
 ) -> Target:
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
-    With `whole` rows are rounded to eight bits and multiplied by the whole numbers of the file. Kernels multiply
-    by codes of as many bits as `codes` has, where the file has such and the device is of the kind: 8 (FP8) and 4. Each
-    has the most bytes that weights may take so, else they are widened; 0: any. With `beside` many rows are multiplied
-    by the numbers of codes, which stay in memory too.
+    With `activations` of int8 rows are rounded to eight bits and multiplied by the whole numbers of the file, of fp8 to
+    e4m3 by the file's codes. Else kernels multiply by codes of as many bits as `codes` has, where the file has such and
+    the device is of the kind: 8 (FP8) and 4. Each has the most bytes that weights may take so, else they are widened;
+    0: any. With `beside` many rows are multiplied by the numbers of codes, which stay in memory too.
     With `expert_bytes` a GPU holds experts of so many bytes, and reads the others in host memory.
 
     Raises:
@@ -171,18 +173,22 @@ def load_target(
             raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
         spec = held(spec, expert_bytes, dtype.itemsize)
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
-    if whole:
-        checkpoint = _whole(spec, checkpoint)
+    if activations != AUTO:
+        checkpoint = _rounding(spec, checkpoint, activations, where)
     else:
         checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else NO_CODES, beside)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
-def _whole(spec: ModelSpec, source: TensorSource) -> WholeNumbers:
-    """Return a source that leaves weights whole numbers."""
+def _rounding(spec: ModelSpec, source: TensorSource, activations: str, where: torch.device) -> TensorSource:
+    """Return a source whose weights multiply rows that are rounded."""
     if not all(map(keeps_packed, spec.layers)):
         raise ModelError(f"{source.folder}: activations of eight bits are for dense models without gates alone")
-    return WholeNumbers(source)
+    if activations == INT8:
+        return WholeNumbers(source)
+    if where.type == "cuda" and not takes_codes(where, torch.bfloat16):
+        raise ModelError(f"{source.folder}: activations of FP8 are multiplied on an H100 or H200 alone: leave them out")
+    return GroupedCodes(source)
 
 
 def _kept(

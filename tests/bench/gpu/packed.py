@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="*", choices=sorted(SHAPES), default=["qwen3-8b"])
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="sequences of a round")
     parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS), help="of rounds")
+    parser.add_argument("--activations", choices=("auto", "int8", "fp8"), default="auto", help="of rounds")
     parser.add_argument("--codes-alone", action="store_true", help="rounds without numbers beside the codes")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
     chosen = parser.parse_args()
@@ -74,7 +75,7 @@ def main() -> int:
         for subject in products(shape)[:-1]:
             rows += _products(subject, chosen.parts, device)
         for name in chosen.formats if "rounds" in chosen.parts else ():
-            for row in rounds(shape, chosen.buckets, name, device, not chosen.codes_alone):
+            for row in rounds(shape, chosen.buckets, name, device, not chosen.codes_alone, chosen.activations):
                 rows.append(row)
                 tell(row)
             gc.collect()
@@ -197,17 +198,19 @@ def _micros(steps: Sequence[Callable[[], object]]) -> float:
     return round(replayed(lambda: graphs.replay("steps"), "cuda") / len(steps), 2)
 
 
-def rounds(shape: TinyShape, buckets: list[int], name: str, device: str, beside: bool = True) -> Iterator[Row]:
+def rounds(
+    shape: TinyShape, buckets: list[int], name: str, device: str, beside: bool = True, activations: str = "auto"
+) -> Iterator[Row]:
     """Times of captured verifies of one row and of sixteen for each sequence."""
     dtype, memory = ("float32", 1 << 29) if device == "cpu" else ("bfloat16", 60 << 30)
     widths, begin = (1, shape.block_size), time.perf_counter()
     settings = RigSettings(
         shape, device, dtype, max(buckets), widths, CONTEXT + 2304, memory, 64, changes=FORMATS[name],
-        keep_widened=beside,
+        activations=activations, keep_widened=beside,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(settings, Path(folder))
-        told = {"format": name, "weight_gb": round(rig.pool.model.weight_bytes / 1e9, 2)}
+        told = {"format": name, "activations": activations, "weight_gb": round(rig.pool.model.weight_bytes / 1e9, 2)}
         yield {**told, "built_s": round(time.perf_counter() - begin, 1)}
         for bucket in buckets:
             rig.seat(bucket, CONTEXT)

@@ -37,14 +37,14 @@ def test_whole_numbers_by_kernels_give_the_logits_of_the_references(
     folder = write_tiny(tmp_path, 3, SHAPE, std=0.2, dtype=torch.bfloat16).target
     pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["ct-int8"])
     dtype = torch.float32 if DEVICE == "cpu" else torch.bfloat16
-    target = load_target(folder, dtype, DEVICE, whole=True)
+    target = load_target(folder, dtype, DEVICE, activations="int8")
     by_kernels = [logits(target, width) for width in WIDTHS]
     for other in by_kernels[1:]:
         assert torch.equal(other, by_kernels[0]) or DEVICE == "cpu"
         # A last bit of attention may move a code, where sums have no order of their own.
         torch.testing.assert_close(other, by_kernels[0], atol=2e-2, rtol=2e-2)
     as_references(monkeypatch)
-    expected, wide = (logits(load_target(folder, torch.float64, whole=kept), COUNT) for kept in (True, False))
+    expected, wide = (logits(load_target(folder, torch.float64, activations=kept), COUNT) for kept in ("int8", "auto"))
     error, rounding = (by_kernels[0].cpu() - expected).norm(), (wide - expected).norm()
     assert float(error) < 0.2 * float(rounding), "rounding rows is what differs from wide ones, and is done alike"
 
@@ -52,7 +52,7 @@ def test_whole_numbers_by_kernels_give_the_logits_of_the_references(
 def test_weights_are_kept_as_whole_numbers_and_take_half(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path, 3, SHAPE, dtype=torch.bfloat16).target
     pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["ct-int8"])
-    whole, wide = (load_target(folder, torch.float32, whole=kept) for kept in (True, False))
+    whole, wide = (load_target(folder, torch.float32, activations=kept) for kept in ("int8", "auto"))
     tables = 4 * (270 * 32 * (1 if wide.spec.tied else 2))
     lines, numbers = 4 * 16 + 32 + 96 + 32, 4 * 16 * 32 + 32 * 32 + 3 * 32 * 48
     vectors = wide.weight_bytes - tables - 4 * numbers

@@ -89,8 +89,9 @@ def test_keys_and_values_in_eight_bits_go_with_some_types(settings: dict[str, An
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"activations": "fp8"}, "must be one of auto, int8"),
+        ({"activations": "int4"}, "must be one of auto, int8, fp8"),
         ({"activations": "int8", "device": "cuda"}, "dtype bfloat16"),
+        ({"activations": "fp8", "device": "cuda"}, "dtype bfloat16"),
     ],
     ids=str,
 )
@@ -99,5 +100,6 @@ def test_rows_of_eight_bits_go_with_some_settings(settings: dict[str, Any], word
         TargetSettings(model="m", **settings)
     assert refusal.value.field == "activations"
     for device, dtype in (("cuda", "bfloat16"), ("cpu", "float32"), ("cpu", "float64")):
-        assert TargetSettings(model="m", device=device, dtype=dtype, activations="int8").whole
-    assert not TargetSettings(model="m").whole
+        for activations in ("int8", "fp8"):
+            assert TargetSettings(model="m", device=device, dtype=dtype, activations=activations).rounds
+    assert not TargetSettings(model="m").rounds

@@ -9,6 +9,11 @@ FOLDER = Path(__file__).parents[1]
 """Holds all files; a name without a folder is one of `include`, which all kernels share."""
 BUILD = "build.cuh"
 """The header that is not a file: what one program is built for."""
+_WIDE = "float", "f", "k16.f32"
+_SUMS = {"bf16": _WIDE, "f16": _WIDE, "s8": ("int", "r", "k32.s32"), "e4m3": ("float", "f", "k32.f32")}
+"""Of matrix instructions by what they multiply: the type of sums, its letter in PTX, and the shape."""
+_SIGNS = {"s8": "p", "e4m3": "p, 1, 1"}
+"""Of those of numbers in a byte: the predicate, and signs of operands."""
 _INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 
@@ -60,11 +65,10 @@ def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: 
 
     The left operand is in `registers` or is described as the right one is, which may be `turned`: side by side in
     memory are its columns then. Unless they are `added` to, the sums begin anew. PTX names each sum of a thread.
-    Of whole numbers ("s8") there are 32 inputs; both operands are described and neither is turned.
+    Of numbers in a byte, whole ones ("s8") or "e4m3", there are 32 inputs; operands are described, and none is turned.
     """
-    whole = kind == "s8"
-    assert not whole or not (registers or turned), "operands of whole numbers are described"
-    sum_type, letter, shape = ("int", "r", "k32.s32") if whole else ("float", "f", "k16.f32")
+    assert kind not in _SIGNS or not (registers or turned), "operands of numbers in a byte are described"
+    sum_type, letter, shape = _SUMS[kind]
     count = columns // 2
     sums = ", ".join(f"%{number}" for number in range(count))
     outputs = ", ".join(f'"+{letter}"(sums[{number}])' for number in range(count))
@@ -73,7 +77,7 @@ def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: 
     left = "{" + ", ".join(f"%{count + part}" for part in range(4)) + "}" if registers else f"%{count}"
     given = ", ".join(f'"r"(a[{part}])' for part in range(4)) if registers else '"l"(a)'
     taken = "const unsigned (&a)[4]" if registers else "unsigned long long a"
-    flags = "p" if whole else f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}"
+    flags = _SIGNS.get(kind) or (f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}")
     instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}{shape}.{kind}.{kind}"
     return (
         f"__device__ __forceinline__ void {name}({sum_type} (&sums)[{count}], {taken}, unsigned long long b,\n"

@@ -5,6 +5,7 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
 from services.common.kernels.linear.cuda import TileBest
+from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.weight import Weight
@@ -27,11 +28,14 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
     if not on_kernel(x_TD):
         return reference.linear(x_TD, weight_FD, out_TF)
     from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
+    from services.common.kernels.linear.grouped import kernel as grouped_kernel
 
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear(x_TD, weight_FD, out_TF)
     if isinstance(weight_FD, PackedWeight):
         return packed_kernel.linear(x_TD, weight_FD, out_TF)
+    if isinstance(weight_FD, GroupedWeight):
+        return grouped_kernel.linear(x_TD, weight_FD, out_TF)
     return kernel.linear(x_TD, weight_FD, out_TF)
 
 
@@ -52,6 +56,7 @@ def linear_gated(normed: Normed, weight_FD: Weight, eps: float, gelu: bool = Fal
     if not on_kernel(normed.rows_TD):
         return reference.linear_gated(normed, weight_FD, eps, gelu)
     from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
+    from services.common.kernels.linear.grouped import kernel as grouped_kernel
 
     if gelu:
         from services.common.kernels.swiglu.kernel import swiglu
@@ -61,6 +66,8 @@ def linear_gated(normed: Normed, weight_FD: Weight, eps: float, gelu: bool = Fal
         return int8_kernel.linear_gated(normed, weight_FD, eps)
     if isinstance(weight_FD, PackedWeight):
         return packed_kernel.linear_gated(normed, weight_FD, eps)
+    if isinstance(weight_FD, GroupedWeight):
+        return grouped_kernel.linear_gated(normed, weight_FD, eps)
     return kernel.linear_gated(normed, weight_FD, eps)
 
 
@@ -100,9 +107,12 @@ def linear_added(
     if not on_kernel(x_TD):
         return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)
     from services.common.kernels.linear import int8_kernel, kernel, packed_kernel
+    from services.common.kernels.linear.grouped import kernel as grouped_kernel
 
     if isinstance(weight_FD, Int8Weight):
         return int8_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset, squares_T)
+    if isinstance(weight_FD, GroupedWeight):
+        return grouped_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset, squares_T)
     if isinstance(weight_FD, PackedWeight):
         return packed_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
     return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)

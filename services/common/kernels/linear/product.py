@@ -6,6 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight, product_of_groups
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised_rows
 from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.reference import adds_exactly, multiplies_packed, product_of_whole
@@ -76,6 +77,18 @@ class WholeProduct(nn.Module):
         return product_of_whole(x_TD, self.whole_FD, self.scale_F, self.in_integers)
 
 
+class GroupedProduct(nn.Module):
+    """Weights of e4m3 codes, with rows rounded to such codes."""
+
+    def __init__(self, weight: GroupedWeight) -> None:
+        super().__init__()
+        self.codes_FD, self.scale_BG = weight.codes_FD, weight.scale_BG
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Return `x @ weight.T`, [T, F]."""
+        return product_of_groups(x_TD, self.codes_FD, self.scale_BG)
+
+
 class PackedWholeProduct(nn.Module):
     """The same product by integers that are packed once, as `product_of_packed`."""
 
@@ -117,6 +130,8 @@ def product(weight: Weight, bias_F: Tensor | None = None) -> nn.Module:
     if isinstance(weight, Int8Weight):
         packs = multiplies_packed(weight.device.type, weight.shape[1])
         return PackedWholeProduct(weight) if packs else WholeProduct(weight)
+    if isinstance(weight, GroupedWeight):
+        return GroupedProduct(weight)
     if isinstance(weight, PackedWeight):
         weight = weight.widened()
     if weight.dtype == torch.float32 and _fits_half(weight):

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight, product_of_groups
 from services.common.kernels.linear.int8_weight import MOST, Int8Weight, packed_whole, quantised_rows
 from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.weight import Weight
@@ -30,7 +31,10 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
         weight_FD = weight_FD.widened()
     if isinstance(weight_FD, Tensor):
         return F.linear(x_TD, weight_FD) if out_TF is None else torch.mm(x_TD, weight_FD.t(), out=out_TF)
-    product_TF = _of_eight_bits(x_TD, weight_FD)
+    if isinstance(weight_FD, GroupedWeight):
+        product_TF = product_of_groups(x_TD, weight_FD.codes_FD, weight_FD.scale_BG)
+    else:
+        product_TF = _of_eight_bits(x_TD, weight_FD)
     return product_TF if out_TF is None else out_TF.copy_(product_TF)
 
 

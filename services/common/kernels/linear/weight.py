@@ -1,14 +1,15 @@
-"""What rows are multiplied by: numbers, or a weight that is kept in eight bits."""
+"""What rows are multiplied by: numbers, or a weight that is kept in eight or four bits."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.packed_weight import PackedWeight
 
-Weight = Tensor | Int8Weight | PackedWeight
+Weight = Tensor | Int8Weight | PackedWeight | GroupedWeight
 
 
 def lines(weight: Weight, first: int, end: int) -> Weight:
@@ -30,6 +31,8 @@ def joined(parts: Sequence[Weight]) -> Weight:
         return first
     if isinstance(first, Int8Weight):
         return first.joined([one for one in others if isinstance(one, Int8Weight)])
+    if isinstance(first, GroupedWeight):
+        return first.joined([one for one in others if isinstance(one, GroupedWeight)])
     if isinstance(first, PackedWeight) and all(map(first.joins, others)):
         return first.joined([one for one in others if isinstance(one, PackedWeight)])
     return torch.cat([one if isinstance(one, Tensor) else one.widened() for one in parts])

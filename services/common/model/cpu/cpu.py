@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from services.common.kernels.embedding.reference import embedding
 from services.common.kernels.gated_delta.plan import BlockPlan
+from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
@@ -80,14 +81,14 @@ class HostMixer(nn.Module):
 class HostSpanAttention(HostMixer):
     """A target's attention: rows store their keys and values and attend causally.
 
-    Behind products of whole numbers it adds in float64, as by codes: the rows that it leaves are rounded to eight bits.
+    Behind products of rows in eight bits it adds in float64, as by codes: the rows that it leaves are rounded.
     """
 
     wide: Final[bool]
 
     def __init__(self, weights: AttentionWeights, spec: StackSpec, attention: Attention | None = None) -> None:
         super().__init__(weights, spec, attention)
-        self.wide = isinstance(weights.qkv_FD, Int8Weight)
+        self.wide = isinstance(weights.qkv_FD, Int8Weight | GroupedWeight)
 
     def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F]; `state` is paged K/V, of codes with exponents, `rooms` hold what spans read."""

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight, rounded
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.packed_weight import PackedWeight, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import Weight
@@ -14,7 +15,7 @@ from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import Shape
-from services.common.model.files.widened import NOT_WHOLE, WidenedCheckpoint
+from services.common.model.files.widened import NOT_GROUPED, NOT_WHOLE, WidenedCheckpoint
 
 _FOUR = 4
 
@@ -73,6 +74,29 @@ class WholeNumbers(_Kept):
         if isinstance(self._source, RandomCheckpoint):
             return quantised(self._source.read(name, shape, dtype))
         return self._source.read_whole(name, shape, dtype)
+
+
+class GroupedCodes(_Kept):
+    """Weights are e4m3 codes with scales of blocks, for rows of such codes; random ones are rounded to them."""
+
+    def __init__(self, source: TensorSource) -> None:
+        """Raises ModelError where the source has no codes."""
+        if not isinstance(source, WidenedCheckpoint | RandomCheckpoint):
+            raise ModelError(f"{source.folder}: {NOT_GROUPED}")
+        super().__init__(source)
+
+    def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> GroupedWeight:
+        """Return a weight as the codes of the file.
+
+        Raises:
+            ModelError: it is not packed so.
+        """
+        if not isinstance(self._source, RandomCheckpoint):
+            return self._source.read_grouped(name, shape, dtype)
+        weight = rounded(self._source.read(name, shape, dtype))
+        if weight is None:
+            raise ModelError(f"{self.folder}: {name} {NOT_GROUPED}")
+        return weight
 
 
 class CodedWeights(_Kept):

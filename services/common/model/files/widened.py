@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight, grouped
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.packed_weight import Codes, packed
 from services.common.kernels.linear.weight import Weight
@@ -21,6 +22,10 @@ _LOG = logging.getLogger(__name__)
 NOT_WHOLE = (
     "has no whole numbers with a scale a line, which activations of eight bits need: "
     "take a file of compressed-tensors whose format is int-quantized (names end in .w8a8)"
+)
+NOT_GROUPED = (
+    "has no codes of FP8 with scales of 128 x 128, which activations of FP8 need: "
+    "take a file that is so (names end in -FP8)"
 )
 _WEIGHT, _BIAS = ".weight", ".bias"
 
@@ -94,6 +99,20 @@ class WidenedCheckpoint:
             if found is not None:
                 return Int8Weight(*found, dtype)
         raise ModelError(f"{self.folder}: {name} {NOT_WHOLE}")
+
+    def read_grouped(self, name: str, shape: Shape, dtype: torch.dtype) -> GroupedWeight:
+        """Return a weight as the codes and scales of the file, for numbers of `dtype`.
+
+        Raises:
+            ModelError: it is not packed so, or holds what is no number.
+        """
+        prefix = name.removesuffix(_WEIGHT)
+        if prefix in self._packed and isinstance(self.format, CodedFormat):
+            found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
+            weight = grouped(found, dtype) if found is not None and _are_numbers(found) else None
+            if weight is not None:
+                return weight
+        raise ModelError(f"{self.folder}: {name} {NOT_GROUPED}")
 
     def read_codes(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
         """Return a weight as the codes and scales of the file, or as `read` does where kernels do not take it.

@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.linear.weight import Weight, changed, joined
@@ -121,10 +122,10 @@ def elements(shapes: Shapes) -> int:
 def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
     """Return the shapes [outputs, depth] of the weights of mixers, feed-forward parts and head, each once.
 
-    Sums of whole numbers have no order, so no engine can have another than the others, and they are left out.
+    Products of rows in eight bits are left out: sums of whole numbers have no order, those of codes one engine.
     """
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
-    ordered = [weight for weight in (*found, weights.lm_head_VD) if not isinstance(weight, Int8Weight)]
+    ordered = [weight for weight in (*found, weights.lm_head_VD) if not isinstance(weight, Int8Weight | GroupedWeight)]
     return tuple(dict.fromkeys((weight.shape[0], weight.shape[1]) for weight in ordered))
 
 

@@ -35,7 +35,7 @@ def main() -> int:
         "--exact", choices=("fallback", "strict", "off"), default="fallback", help="of rounds: the check"
     )
     parser.add_argument("--short", action="store_true", help="of rounds: fewer of them")
-    parser.add_argument("--activations", choices=("auto", "int8"), default="auto", help="of rounds")
+    parser.add_argument("--activations", choices=("auto", "int8", "fp8"), default="auto", help="of rounds")
     parser.add_argument("--kv-dtype", choices=("auto", "int8"), default="auto", help="of rounds")
     parser.add_argument("--weights", choices=sorted(FORMATS), default="bf16", help="of rounds: a target's format")
     parser.add_argument("--experts", choices=sorted(MIXTURES), default="", help="of rounds: few layers of a mixture")

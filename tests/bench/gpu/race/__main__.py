@@ -36,6 +36,7 @@ def main() -> int:
     scale = TINY_SCALE if chosen.tiny else replace(FULL_SCALE, shape=SHAPES[chosen.shape])
     settings = replace(scale.settings(chosen.memory_gb), changes=FORMATS[chosen.weights])
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
+    flags = ["--prefer", chosen.prefer, *chosen.flags.split()]
     peers = {
         peer: PeerOptions(Path(folder).resolve(), chosen.vllm_python, chosen.vllm_memory)
         for peer, folder in _folders(chosen).items()
@@ -46,7 +47,7 @@ def main() -> int:
             print(f"group {group}\n{told(legs, saved_rows(RESULTS, named(chosen.shape, chosen.weights)))}")
             continue
         sides: dict[str, Side] = {
-            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, ["--prefer", chosen.prefer])),
+            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, flags)),
             **dict.fromkeys(peers, lambda leg: peer_leg(leg, settings, peers[leg.side])),
         }
         result = _run(group, legs, sides, chosen, scale)

@@ -49,6 +49,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
         "--short-blocks", action="store_true", help="paceline drafts blocks of K + 1 rows, as vLLM does"
     )
     parser.add_argument("--prefer", default=THROUGHPUT, help="throughput or latency: of paceline's target")
+    parser.add_argument("--flags", default="", help="further flags of paceline's target, in one word")
     parser.add_argument("--plan", action="store_true", help="print the legs and their seconds, and run nothing")
 
 

@@ -65,12 +65,12 @@ def ours(target: Target, ids: Tensor, width: int, coded: bool = False) -> Tensor
 def test_logits_are_those_of_the_definition_and_rows_the_same_in_any_company(tmp_path: Path) -> None:
     folder = made(tmp_path, "ct-int8")
     ids = torch.randint(2, 300, (COUNT,), generator=torch.Generator().manual_seed(5))
-    logits = ours(load_target(folder, torch.float64, whole=True), ids, COUNT)
+    logits = ours(load_target(folder, torch.float64, activations="int8"), ids, COUNT)
     wide = ours(load_target(folder, torch.float64), ids, COUNT)
     theirs = by_transformers(folder, tmp_path / "twin", ids)
     # It turns heads by tables of float32, and a row may lie between two codes.
     assert float((logits - theirs).norm()) < 0.05 * float((wide - theirs).norm())
-    narrow = load_target(folder, torch.float32, whole=True)
+    narrow = load_target(folder, torch.float32, activations="int8")
     for coded in (False, True):
         whole = ours(narrow, ids, COUNT, coded)
         for width in (1, 7):
@@ -92,10 +92,10 @@ def test_other_files_and_models_are_refused_with_what_to_take(
     layout: str, family: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        load_target(made(tmp_path, layout, family), whole=True)
+        load_target(made(tmp_path, layout, family), activations="int8")
 
 
 def test_plain_weights_are_refused(tmp_path: Path) -> None:
     made(tmp_path, "ct-int8")
     with pytest.raises(ModelError, match="twin: has no whole numbers"):
-        load_target(tmp_path / "twin", whole=True)
+        load_target(tmp_path / "twin", activations="int8")

@@ -16,8 +16,10 @@ def source_of(tiling: PersistentTiling) -> Source:
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
         across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), later=int(tiling.later), kind=int(tiling.kind),
+        grouped=int(tiling.grouped),
     )  # fmt: skip
-    instruction = wgmma("mma", tiling.lines, registers=False, kind="bf16" if tiling.wide else "s8")
+    kind = "bf16" if tiling.wide else "e4m3" if tiling.grouped else "s8"
+    instruction = wgmma("mma", tiling.lines, registers=False, kind=kind)
     return Source("linear/persistent/product.cu", sizes + instruction)
 
 
@@ -35,7 +37,7 @@ def launch(
     tiling: PersistentTiling, x_TD: Tensor, weight_FD: Tensor, scales: tuple[Tensor | None, Tensor | None],
     ends: tuple[Tensor | None, ...], eps: float, offset: float,
 ) -> None:  # fmt: skip
-    """Multiply bfloat16 rows, or whole ones of eight bits with `scales` of lines and rows, and end the product.
+    """Multiply bfloat16 rows, or rows of eight bits with `scales` of lines and rows, and end the product.
 
     `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
     """

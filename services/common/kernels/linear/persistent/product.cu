@@ -1,5 +1,5 @@
-// x[rows, depth] @ weight[lines, depth]^T of bfloat16, or of integers in eight bits with scales, and what follows the
-// product.
+// x[rows, depth] @ weight[lines, depth]^T of bfloat16, of integers in eight bits with scales, or of e4m3 codes with scales for
+// each 128 inputs, and what follows the product.
 //
 // Every sum is one accumulator in order of depth, and sums of integers are exact. A CTA takes one tile after the other,
 // and streams its lines of the weight and its rows of x through a ring of stages in shared memory, which is filled on while a
@@ -16,6 +16,7 @@
 #include "linear/cuda/ring.cuh"
 #include "linear/persistent/best.cuh"
 #include "linear/persistent/ends.cuh"
+#include "linear/persistent/groups.cuh"
 #include "linear/persistent/later.cuh"
 #include "linear/persistent/loader.cuh"
 #include "linear/persistent/plain.cuh"
@@ -116,6 +117,23 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loade
   release(loader, turn, lane);
 }
 
+// Groups of a tile one after the other.
+template <class Sum>
+__device__ __forceinline__ void sum_groups(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
+                                           GroupScales& scales) {
+#pragma unroll
+  for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
+  for (int step = 0; step < loader.tiles.steps; ++step) {
+    Sum parts[SUBS][LINES / 2];
+    await_phase(loader.ring.full_at(turn.stage), turn.parity);
+    multiply_groups(parts, loader.ring, turn.stage, group);
+    turn.advance();
+    release(loader, turn, lane);
+#pragma unroll
+    for (int sub = 0; sub < SUBS; ++sub) scales.add(parts[sub], sums, step * SUBS + sub, lane);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLUSTER, 1, 1)
     product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* line_scales,
             const float* row_scales, unsigned short* out, unsigned short* scaled, const unsigned short* stream,
@@ -135,11 +153,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
 
   TileLoader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp >= GROUPS * 4) {
-    if constexpr (LATER) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
+    if constexpr (ROOMY) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
     if (warp == GROUPS * 4 && elected()) loader.run(total);
     __syncwarp();
   } else {
-    if constexpr (LATER && !BESIDE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
+    if constexpr (ROOMY && !BESIDE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
     const int group = warp / 4, in_tile = group * 64 + warp % 4 * 16 + lane / 4;
     if (BESIDE && threadIdx.x == 0) loader.begin(total);
     __syncwarp();
@@ -152,9 +170,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
       Scales scales;
       unsigned streams[LINES / 4], norms[LINES / 8];
       scales.read(line_scales, row_scales, ends, row, line, lane);
+      GroupScales groups;
+      if constexpr (GROUPED) groups.begin(line_scales, row_scales, ends, row, line, columns / SUB, lane);
       if constexpr (KIND == ADDED && EARLY) read_beside(ends, row, line, lane, streams, norms);
       Sum sums[LINES / 2];
-      sum_up(sums, loader, turn, group, lane, ends, waiting);
+      if constexpr (GROUPED)
+        sum_groups(sums, loader, turn, group, lane, groups);
+      else
+        sum_up(sums, loader, turn, group, lane, ends, waiting);
       if constexpr (LATER) {
         waiting.keep(sums, ends, row, line);
       } else if constexpr (KIND == PLAIN || KIND == SCORED) {

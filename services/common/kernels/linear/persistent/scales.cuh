@@ -6,7 +6,7 @@
 #include "linear/cuda/ends.cuh"
 #include "linear/cuda/lines.cuh"
 
-// Those of bfloat16 are the numbers.
+// Those of bfloat16 are the numbers, and those of codes are scaled while they add up.
 struct NoScales {
   __device__ __forceinline__ void read(const float*, const float*, const Ends&, int, int, int) {}
 
@@ -60,5 +60,5 @@ struct Numbers<true> {
   using Scales = NoScales;
 };
 
-using Sum = Numbers<WIDE>::Sum;
-using Scales = Numbers<WIDE>::Scales;
+using Sum = Numbers<WIDE || GROUPED>::Sum;
+using Scales = Numbers<WIDE || GROUPED>::Scales;

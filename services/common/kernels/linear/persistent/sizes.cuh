@@ -15,11 +15,12 @@ constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64;
 // With more warpgroups a loading warp would leave too few registers to all others, so their first warp loads beside.
 constexpr bool BESIDE = GROUPS > 2;
-// What ends later needs the registers of a whole warpgroup, of which one warp loads.
-constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : LATER ? GROUP : 32);
+// What ends later, and sums of groups beside those of all inputs, need the registers of a whole warpgroup, of which one warp loads.
+constexpr bool ROOMY = LATER || (GROUPED && GROUPS > 1);
+constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : ROOMY ? GROUP : 32);
 constexpr int LEFT = 24, TAKEN = 240;  // registers of a thread
 // What stands beside the sums of a tile is read before them where registers are left for it.
-constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) <= 128;
+constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) * (GROUPED ? 2 : 1) <= 128;
 constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
 // CTAs that share lines load for one another different parts of a stage's depth, or different halves, or parts of the lines.
 constexpr int OWN_SUBS = SUBS % SHARE ? SUBS : SUBS / SHARE;
@@ -34,6 +35,8 @@ constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
 constexpr int STORED = KIND == PLAIN || KIND == SCORED ? 4 : 2;
 static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");
+// Codes of one byte have scales for each 128 inputs where they are GROUPED.
+static_assert(!GROUPED || (!WIDE && !BESIDE && BAND % 8 == 0 && HALF <= 128), "a band has lines of two blocks at most");
 static_assert(WIDE || KIND != SCORED, "the best numbers beside all of them are of bfloat16");
 static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");

@@ -26,8 +26,9 @@ class PersistentTiling(NamedTuple):
     """Rows and lines of a tile (of a gated weight in each half), swizzled rows of a stage, stages, and what follows.
 
     `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
-    multiprocessor has room for `ctas`. `wide` numbers are bfloat16. What gates may end `later`, beside the next tile's
-    products. None of it changes a bit: every sum is one accumulator in order of depth.
+    multiprocessor has room for `ctas`. `wide` numbers are bfloat16; `grouped` ones are e4m3 codes with scales for each
+    128 inputs, else there are whole numbers. What gates may end `later`, beside the next tile's products. None of it
+    changes a bit: every sum adds up in order of depth.
     """
 
     rows: int
@@ -40,6 +41,7 @@ class PersistentTiling(NamedTuple):
     across: int = 1
     wide: bool = False
     later: bool = False
+    grouped: bool = False
 
     @property
     def halves(self) -> int:
@@ -92,9 +94,11 @@ class PersistentTiling(NamedTuple):
     def threads(self) -> int:
         """A warpgroup for each 64 rows, and a warp that loads; of more than two warpgroups one warp does both.
 
-        What ends later takes registers that three idle warps beside the loading one give up.
+        What ends later, and what has sums of groups, takes registers that three idle warps beside the loading one give
+        up.
         """
-        loading = 0 if self.rows > _LOADING_ROWS else _GROUP_THREADS if self.later else _WARP_THREADS
+        roomy = self.later or (self.grouped and self.rows > _GROUP_ROWS)
+        loading = 0 if self.rows > _LOADING_ROWS else _GROUP_THREADS if roomy else _WARP_THREADS
         return self.rows // _GROUP_ROWS * _GROUP_THREADS + loading
 
     def tiles(self, rows: int, outputs: int) -> int:
