@@ -63,17 +63,34 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
         {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
     ),
-    (top.tile_top_kernel, {"COUNT": 8, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
-    (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 512, "PDL": True}, {"keys_ptr": "*i64"}),
+    (
+        top.group_best_kernel,
+        {"TILE": 4096, "GROUP": 256, "PDL": True},
+        {"scores_ptr": "*bf16", "best_ptr": "*i64"},
+    ),
+    (
+        top.groups_top_kernel,
+        {"COUNT": 8, "COUNT_PAD": 8, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
+        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+    ),
+    (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 16, "PDL": True}, {"keys_ptr": "*i64"}),
     (
         force_acceptance.force_nodes_kernel,
         {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
         {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
     ),
-    (top.tile_top_kernel, {"COUNT": 16, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
-    (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 1024, "PDL": True}, {"keys_ptr": "*i64"}),
-    (top.tile_top_kernel, {"COUNT": 32, "TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "keys_ptr": "*i64"}),
-    (top.row_top_kernel, {"COUNT": 32, "KEYS_PAD": 2048, "PDL": True}, {"keys_ptr": "*i64"}),
+    (
+        top.groups_top_kernel,
+        {"COUNT": 16, "COUNT_PAD": 16, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
+        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+    ),
+    (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 32, "PDL": True}, {"keys_ptr": "*i64"}),
+    (
+        top.groups_top_kernel,
+        {"COUNT": 32, "COUNT_PAD": 32, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
+        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+    ),
+    (top.row_top_kernel, {"COUNT": 32, "KEYS_PAD": 64, "PDL": True}, {"keys_ptr": "*i64"}),
     *(
         (
             walking.walk_kernel,

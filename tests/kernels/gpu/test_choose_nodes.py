@@ -30,6 +30,22 @@ def test_the_best_tokens_are_found_in_every_tile(columns: int, dtype: torch.dtyp
     assert ids[0, :3].tolist() == [5, 7, 2 * top.TOP_TILE]
 
 
+@pytest.mark.parametrize(("groups", "count"), [(1, 8), (5, 8), (21, 16), (24, 32)])
+def test_the_best_of_many_equals_are_the_lowest_tokens(groups: int, count: int) -> None:
+    """Scores are whole numbers: most groups hold equals of the best. The last is cut, and there may be few groups."""
+    vocab, generator = groups * top.GROUP - 3, torch.Generator().manual_seed(groups)
+    scores = torch.randint(-4, 5, (5, vocab), generator=generator).float()
+    scores[1], scores[2, : vocab - 2] = 2.0, -torch.inf
+    scores[3, torch.randperm(vocab, generator=generator)[:9]] = 9.0
+    for columns in (0, 3 * top.GROUP, top.TOP_TILE + 1):
+        found = torch.empty((5, -(-vocab // (columns or vocab)), count), dtype=torch.int64, device=DEVICE)
+        for piece, part in enumerate(scores.split(columns or vocab, 1)):
+            top._keep_best(part.contiguous().to(DEVICE), found, piece, piece * (columns or vocab))
+        tokens = 0x7FFFFFFF - (found.cpu().flatten(1).sort(-1, descending=True).values[:, :count] & 0xFFFFFFFF)
+        expected = scores.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        assert torch.equal(tokens, expected), columns
+
+
 @pytest.mark.parametrize(("positions", "befores", "count"), [(15, 1, 15), (1, 1, 12), (5, CANDIDATES, 15)])
 def test_the_nodes_are_those_of_the_heap(positions: int, befores: int, count: int) -> None:
     """Scores in steps of a quarter are often equal."""
