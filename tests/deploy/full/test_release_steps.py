@@ -19,6 +19,7 @@ NEW = "9.8.7"
 OWNER, REPOSITORY = "An-Owner", "An-Owner/Paceline"
 IMAGES = "ghcr.io/an-owner/paceline"
 RUN = {"secrets.GITHUB_TOKEN": "a token", "github.actor": "somebody", "env.REGISTRY": "ghcr.io"}
+RUN |= {"github.server_url": "https://github.com", "github.repository": REPOSITORY, "github.sha": "0" * 40}
 
 
 def runner(folder: Path, tag: str) -> Runner:
@@ -60,7 +61,7 @@ def test_the_chart_takes_the_images_of_its_release_by_digest(released: tuple[Pat
     place, calls = released
     text = (place / "rendered.yaml").read_text()
     for image in ("gateway", "worker"):
-        assert f"{IMAGES}/{image}@{digest(f'{IMAGES}/{image}:{NEW}')}" in text
+        assert f"{IMAGES}/{image}@{digest(f'{IMAGES}/{image}')}" in text
         assert f"{IMAGES}/{image}:" not in text
     (pushed,) = [call for call in calls if call[:2] == ["helm", "push"]]
     assert pushed[-1] == "oci://ghcr.io/an-owner/charts"
@@ -72,10 +73,39 @@ def test_every_shell_step_ran(released: tuple[Path, Any]) -> None:
     wanted = [
         *(["python", "-m", "deploy.version", "--check"], ["pipx", "run", "build==1.6.1"], ["pipx", "run"]),
         *(["python", "-m", "venv"], ["pip", "install"], ["pipx", "run", "--spec"]),
+        *(["docker", "buildx", "imagetools"], ["docker", "buildx", "imagetools"]),
         *(["python", "-m", "deploy.version", "--notes"], ["helm", "package"], ["helm", "template"]),
         *(["helm", "registry"], ["helm", "push"], ["gh", "release"]),
     ]
     assert [call[: len(want)] for call, want in zip(calls, wanted, strict=True)] == wanted
+
+
+def test_an_image_has_its_tag_once_the_scan_has_passed(released: tuple[Path, Any]) -> None:
+    _, calls = released
+    tagged = [call[-2:] for call in calls if call[0] == "docker"]
+    names = [f"{IMAGES}/{image}" for image in ("gateway", "worker")]
+    assert tagged == [[f"{name}:{NEW}", f"{name}@{digest(name)}"] for name in names]
+    steps = [step.get("uses", step.get("run", "")).partition("@")[0] for step in WORKFLOW["jobs"]["images"]["steps"]]
+    (tag,) = [number for number, step in enumerate(steps) if "imagetools" in step]
+    assert steps.index("docker/build-push-action") < steps.index("aquasecurity/trivy-action") < tag
+
+
+@pytest.mark.parametrize(
+    ("tag", "kind"),
+    [
+        (f"v{NEW}", "--latest"),
+        ("v0.2.0rc1", "--prerelease"),
+        ("v0.2.0-rc.1", "--prerelease"),
+        ("v1.0.0b2", "--prerelease"),
+    ],
+)
+def test_a_candidate_is_not_the_latest_release(tag: str, kind: str) -> None:
+    step = WORKFLOW["jobs"]["chart"]["steps"][-1]["run"]
+    asked = subprocess.run(
+        ["bash", "-e", "-c", f"gh() {{ echo \"$@\"; }}; {step}"],
+        env={"GITHUB_REF_NAME": tag}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert asked.stdout.split()[:4] == ["release", "create", tag, kind]
 
 
 def test_a_tag_of_another_version_publishes_nothing(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Runner:
         folder = self.folder / "bin"
         if not folder.is_dir():
             folder.mkdir()
-            for name in ("pipx", "python", "pip", "helm", "gh"):
+            for name in ("pipx", "python", "pip", "helm", "gh", "docker"):
                 (folder / name).write_text(f"#!{sys.executable}\n{TOOLS.read_text()}")
                 (folder / name).chmod(0o755)
         return folder
@@ -139,15 +139,19 @@ class Job:
             assert re.fullmatch(r"sha256:[0-9a-f]{64}", given["subject-digest"])
 
     def _build(self, given: dict[str, str], environment: dict[str, str], step: str) -> None:
-        """An image is called by the digest of its first tag; like the original it leaves a record of the build."""
+        """An image without a tag is called by the digest of its name; like the original it leaves a record."""
         assert (self.place / given["file"]).is_file()
-        self.known[f"steps.{step}.outputs.digest"] = digest(given["tags"])
+        assert "tags" not in given, "what is tagged is pulled, whatever a later step finds"
+        pushed = dict(each.split("=") for each in given["outputs"].split(","))
+        assert pushed["push-by-digest"] == pushed["push"] == "true"
+        made = digest(pushed["name"])
+        self.known[f"steps.{step}.outputs.digest"] = made
         if environment.get("DOCKER_BUILD_RECORD_UPLOAD") != "false":
-            record = self.runner.artifacts / f"record-{digest(given['tags'])[7:15]}.dockerbuild"
+            record = self.runner.artifacts / f"record-{made[7:15]}.dockerbuild"
             record.mkdir(parents=True)
             (record / record.name).write_text("of a build")
 
 
-def digest(tag: str) -> str:
-    """The digest by which an image that was pushed as this is called."""
-    return f"sha256:{hashlib.sha256(tag.encode()).hexdigest()}"
+def digest(name: str) -> str:
+    """The digest by which an image of this name is called."""
+    return f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"

@@ -81,15 +81,36 @@ def helm(words: list[str]) -> None:
 def gh(words: list[str]) -> None:
     """Looks for what it would publish."""
     match words:
-        case ["release", "create", _, "--verify-tag", "--title", _, "--notes-file", notes, *files]:
+        case [
+            "release",
+            "create",
+            _,
+            "--latest" | "--prerelease",
+            "--verify-tag",
+            "--title",
+            _,
+            "--notes-file",
+            notes,
+            *files,
+        ]:
             assert os.environ["GH_TOKEN"] and Path(notes).read_text().strip(), "no notes"
             assert files and all(Path(each).is_file() for each in files), files
         case _:
             raise SystemExit(f"gh is not called so: {words}")
 
 
+def docker(words: list[str]) -> None:
+    """Gives a tag to an image that is there by its digest."""
+    match words:
+        case ["buildx", "imagetools", "create", "--tag", tag, image]:
+            name, _, digest = image.partition("@")
+            assert digest.startswith("sha256:") and tag.startswith(f"{name}:") and tag == tag.lower(), words
+        case _:
+            raise SystemExit(f"docker is not called so: {words}")
+
+
 if __name__ == "__main__":
     called = Path(sys.argv[0]).name
     with open(os.environ["CALLS"], "a") as calls:
         calls.write(json.dumps([called, *sys.argv[1:]]) + "\n")
-    {"pipx": pipx, "python": python, "pip": pip, "helm": helm, "gh": gh}[called](sys.argv[1:])
+    {"pipx": pipx, "python": python, "pip": pip, "helm": helm, "gh": gh, "docker": docker}[called](sys.argv[1:])
