@@ -33,10 +33,15 @@ class Panel:
 
     @property
     def empty(self) -> str:
-        """What stands where it has no data: of others' exporters they are not scraped, of rates nothing happened."""
+        """What stands where it has no data: of others' exporters they are not scraped, of rates nothing happened.
+
+        Events that are counted, such as restarts, are no traffic.
+        """
         text = " ".join(expression for expression, _ in self.expressions)
         if any(name in text for name in ("DCGM_", "kube_", "container_")):
             return "exporter not scraped"
+        if all(expression.startswith("round(") for expression, _ in self.expressions):
+            return "none counted"
         return "no traffic" if "rate(" in text or "increase(" in text else "no data"
 
 

@@ -46,3 +46,9 @@ def test_what_goes_on_for_a_second_says_so(panel: Panel) -> None:
 def test_a_legend_is_more_than_a_number(panel: Panel) -> None:
     for _, legend in panel.expressions:
         assert panel.heatmap or legend not in ("{{position}}", "{{width}}", "{{le}}"), legend
+
+
+def test_events_that_nobody_counted_are_no_lack_of_traffic(panel: Panel) -> None:
+    counted = all(expression.startswith("round(") for expression, _ in panel.expressions)
+    others = any(name in panel.expressions[0][0] for name in ("DCGM_", "kube_", "container_"))
+    assert (panel.empty == "none counted") == (counted and not others)
