@@ -55,8 +55,8 @@ MODELS = {
 """The stream's width, the inner one, lines into a mixer, and its width."""
 HEADS = ((128, 2, 8), (128, 4, 8), (128, 5, 8), (128, 8, 8), (256, 4, 4), (256, 8, 2))
 """Numbers of a head, query heads a K/V head, and K/V heads."""
-WINDOWS = (0, 512)
-"""Positions that a row which is alone sees, 0: all."""
+ROWS_ALONE = ((0, False), (512, False), (512, True))
+"""Positions that a row which is alone sees, 0: all, and whether its heads have gates."""
 
 
 class Program(NamedTuple):
@@ -131,8 +131,8 @@ def of_rows(full: bool) -> Iterator[Program]:
     gpus = (nvrtc.HOPPER, *LATER_GPUS)
     for (size, group, _), block in product(HEADS, (16, 64) if full else (16,)):
         if size == 128:
-            for window in WINDOWS:
-                shape = alone.Shape(size, group, block, window)
+            for window, gated in ROWS_ALONE:
+                shape = alone.Shape(size, group, block, window, gated)
                 yield Program("attend_alone", str(shape), alone.source_of(shape), gpus)
 
 

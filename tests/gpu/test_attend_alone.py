@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.common.kernels.head_gates.kernel import gate_heads
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, plan_span
@@ -96,6 +97,27 @@ def test_what_lies_before_a_window_may_have_no_block() -> None:
     row.kv[:, 0] = float("nan")
     row.span = replace(row.span, block_table_BN=table_BN)
     row.check(row.norm, None)
+
+
+@pytest.mark.parametrize("window", [0, 512])
+@pytest.mark.parametrize("group", [2, 6, 8])
+def test_gates_of_heads_have_the_bits_of_a_launch_of_their_own(window: int, group: int) -> None:
+    """Large, small, both zeros, infinite and NaN; behind a row that waits for its norm, and one that does not."""
+    for length in (0, 63, 500, 1500):
+        row = Row(length, group, 8, seed=length, window=window)
+        gates_TH = 4 * randn(1, group * 8, seed=length, dtype=torch.bfloat16)
+        odd = [0.0, -0.0, 90.0, -90.0, 1e-30, -1e-30, 3e38, -3e38, float("inf"), float("-inf"), float("nan")]
+        gates_TH[0, 2:13] = torch.tensor(odd, dtype=torch.bfloat16, device=DEVICE)
+        for squares_T in (row.mixed.squares_T, None):
+            row.mixed = Normed(row.mixed.rows_TD, squares_T)
+            (expected, _), _ = row.results(row.norm, None)
+            before = Normed(torch.empty(1, WIDTH, device=DEVICE), squares_T)
+            gate_heads(expected, gates_TH, before, EPS)
+            heads = heads_of(row.mixed, row.norm, row.rotation, row.kv.clone(), row.span, None, 0.0)
+            found = attend_mixed(heads, row.span, gates_TH)
+            there = ~expected.isnan()
+            assert torch.equal(there, ~found.isnan())
+            assert torch.equal(expected[there].view(torch.int16), found[there].view(torch.int16)), (length, squares_T)
 
 
 @pytest.mark.parametrize("block", [8, 16, 32, 64, 128])

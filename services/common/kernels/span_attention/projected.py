@@ -24,10 +24,12 @@ def attend_projected(
     bias_F: Tensor | None = None,
     offset: float = 0.0,
     mixed_TF: Tensor | None = None,
+    gates_TH: Tensor | None = None,
 ) -> Tensor | None:
     """Do what `project_qkv` and then `attend_span` do, with the same bits; return the mixed rows [T, Hq * D].
 
     With `mixed_TF` the product was the last launch: the first lines of a weight that has more behind those of heads.
+    With `gates_TH` of that launch, do what `gate_heads` does then, too.
 
     A kernel serves the only row of the only sequence, if its context is short. None elsewhere, where nothing is done,
     and on all but an H100 or H200.
@@ -37,7 +39,7 @@ def attend_projected(
     from services.common.kernels.span_attention.alone import kernel as alone
 
     lines = len(qkv_FD) if mixed_TF is None else mixed_TF.shape[1]
-    if not alone.serves(normed, qkv_FD, lines, norm_HD, rotation, kv_2NSHD, span, bias_F):
+    if not alone.serves(normed, qkv_FD, lines, norm_HD, rotation, kv_2NSHD, span, bias_F, gates_TH):
         return None
     if mixed_TF is None:
         mixed_TF = linear(normed.rows_TD, qkv_FD)
@@ -45,4 +47,4 @@ def attend_projected(
         mixed_TF, normed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
         span.slots_T, kv_2NSHD, 1.0 / max(normed.width, 1), eps, offset,
     )  # fmt: skip
-    return alone.attend_mixed(heads, span)
+    return alone.attend_mixed(heads, span, gates_TH)

@@ -76,6 +76,8 @@ class SpanAttention:
         mixed_TF = None
         if len(state) == 1:
             mixed_TF = self._at_once(normed, rows, group, rotations[group], kv_2NSHD, both_TF)
+            if mixed_TF is not None and both_TF is not None:
+                return mixed_TF
         if mixed_TF is None:
             slots_T, v_norm = rows.places(group), self.record.v_norm
             q_THD = self._stored(normed, both_TF, rotations[group], kv_2NSHD, slots_T, exponents_2NSH, v_norm)
@@ -110,22 +112,25 @@ class SpanAttention:
         if gate_FD is None:
             return mixed_TF
         if both_TF is not None:
-            return gate_heads(mixed_TF, both_TF[:, self._lines :][:, : self.record.heads], normed, eps)
+            return gate_heads(mixed_TF, self._gates(both_TF), normed, eps)
         return linear_gates(normed, gate_FD, mixed_TF, eps)
+
+    def _gates(self, both_TF: Tensor) -> Tensor:
+        return both_TF[:, self._lines :][:, : self.record.heads]
 
     def _at_once(
         self, normed: Normed, rows: Rows, group: int, rotation: Rotation, kv_2NSHD: Tensor, both_TF: Tensor | None
     ) -> Tensor | None:
-        """Return the mixed rows where one kernel takes them from the product to their end."""
+        """Return the mixed rows where one kernel takes them from the product to their end, gates of heads among it."""
         if len(rows.parts) > 1 or self.record.scale is not None or self.record.v_norm:
             return None
         (span,), own, spec = rows.seen(group), self.weights, self.spec
-        weight_FD, mixed_TF = own.qkv_FD, None
+        weight_FD, mixed_TF, gates_TH = own.qkv_FD, None, None
         if own.both_FD is not None and both_TF is not None:
-            weight_FD, mixed_TF = own.both_FD, both_TF[:, : self._lines]
+            weight_FD, mixed_TF, gates_TH = own.both_FD, both_TF[:, : self._lines], self._gates(both_TF)
         return attend_projected(
             normed, weight_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset,
-            mixed_TF,
+            mixed_TF, gates_TH,
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@
 #include "bfloat16.cuh"
 #include "cluster.cuh"
 #include "pdl.cuh"
+#include "span_attention/alone/gates.cuh"
 #include "span_attention/alone/instructions.cuh"
 #include "span_attention/alone/queries.cuh"
 #include "span_attention/alone/rows.cuh"
@@ -96,8 +97,8 @@ struct RowPart {
   }
 };
 
-// Adds the parts of this CTA's columns, in order, as `merge.py` does; a thread has two columns of a row.
-__device__ __forceinline__ void merge(const TeamShares& shares, int count, int thread, unsigned short* out) {
+// Adds the parts of this CTA's columns, in order, as `merge.py` does; a thread has two columns of a row, and its gate.
+__device__ __forceinline__ void merge(const TeamShares& shares, int count, int thread, float gate, unsigned short* out) {
   const int row = thread / (COLUMNS / 2), column = thread % (COLUMNS / 2) * 2;
   float2 sums[SPLITS], parts[SPLITS];
   float best = NOTHING, mass = 0.f;
@@ -117,7 +118,9 @@ __device__ __forceinline__ void merge(const TeamShares& shares, int count, int t
     sum.x = __fmaf_rn(parts[split].x, by, sum.x), sum.y = __fmaf_rn(parts[split].y, by, sum.y);
   }
   const float by = mass > 0.f ? mass : 1.f;
-  *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair_of(quotient(sum.x, by), quotient(sum.y, by));
+  unsigned pair = pair_of(quotient(sum.x, by), quotient(sum.y, by));
+  if constexpr (GATED) pair = pair_of(__fmul_rn(low_of(pair), gate), __fmul_rn(high_of(pair), gate));
+  *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair;
 }
 
 constexpr int LINES = (ROWS + WARPS - 1) / WARPS;  // heads that a warp makes at most
@@ -125,8 +128,8 @@ constexpr int LINES = (ROWS + WARPS - 1) / WARPS;  // heads that a warp makes at
 extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
     attend_alone(const unsigned short* mixed, const long long* squares, const unsigned short* bias, const unsigned short* norm,
                  const float* cosines, const float* sines, const long long* slots, unsigned short* kv, const int* table,
-                 const long long* lengths, const long long* reaches, unsigned short* out, int places, int columns, int kv_heads,
-                 float inverse_width, float eps, float offset, float scale) {
+                 const long long* lengths, const long long* reaches, const unsigned short* gates, unsigned short* out,
+                 int places, int columns, int kv_heads, float inverse_width, float eps, float offset, float scale) {
   __shared__ TeamShares shares;
   const int all_warps = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
   const int team = all_warps / TEAM_WARPS, warp = all_warps % TEAM_WARPS;
@@ -174,6 +177,10 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
 #pragma unroll
   for (int each = 0; each < LINES; ++each)
     if (all_warps + each * WARPS < rows) lines[each].load(from);
+  const int merged = threadIdx.x / (COLUMNS / 2);  // the head that the thread merges, if it does
+  float gate = 1.f;
+  if constexpr (GATED)
+    if (merged < GROUP) gate = gate_of(__ldcg(gates + head * GROUP + merged), by);
 #pragma unroll
   for (int each = 0; each < LINES; ++each) {
     if (all_warps + each * WARPS >= rows) continue;
@@ -218,5 +225,5 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   if (works) part.send_to_all(shares, split, warp, lane);
   if (threadIdx.x >= GROUP * COLUMNS / 2) return;
   await_phase(barrier, 0);
-  merge(shares, count, threadIdx.x, out + head * GROUP * SIZE + rank * COLUMNS);
+  merge(shares, count, threadIdx.x, gate, out + head * GROUP * SIZE + rank * COLUMNS);
 }

@@ -18,19 +18,23 @@ from services.common.kernels.span_attention.types import Heads, readable
 _LEAST_BLOCK = 8
 
 
-def attend_mixed(heads: Heads, span: Span) -> Tensor:
-    """Do it behind the product of a row; return the mixed row [1, Hq * D]."""
+def attend_mixed(heads: Heads, span: Span, gates_TH: Tensor | None = None) -> Tensor:
+    """Do it behind the product of a row; return the mixed row [1, Hq * D].
+
+    With gates that the product made too, heads are multiplied by their softplus, as `gate_heads` does it.
+    """
     kv_heads, out_TF = heads.kv_2NSHD.shape[3], heads.room()
-    program_of(_shape(heads.mixed_TF.shape[1], heads.kv_2NSHD, span.mask)).launch(
-        (kv_heads * CTAS, 1), *heads.tensors, span.block_table_BN, span.lengths_B, span.reach_B, out_TF, heads.places,
-        span.block_table_BN.shape[1], kv_heads, *heads.numbers, heads.scale,
+    shape = _shape(heads.mixed_TF.shape[1], heads.kv_2NSHD, span.mask, gates_TH is not None)
+    program_of(shape).launch(
+        (kv_heads * CTAS, 1), *heads.tensors, span.block_table_BN, span.lengths_B, span.reach_B, gates_TH, out_TF,
+        heads.places, span.block_table_BN.shape[1], kv_heads, *heads.numbers, heads.scale,
     )  # fmt: skip
     return out_TF
 
 
 def serves(
     normed: Normed, qkv_FD: Tensor, lines: int, norm_HD: Tensor | None, rotation: Rotation, kv_2NSHD: Tensor,
-    span: Span, bias_F: Tensor | None,
+    span: Span, bias_F: Tensor | None, gates_TH: Tensor | None = None,
 ) -> bool:  # fmt: skip
     """Whether the kernel takes a round, behind a product that lets it begin when all before that is complete.
 
@@ -43,18 +47,18 @@ def serves(
     if not takes_row(lines // size // kv_heads - 2, kv_heads, size, span.short, span.mask.window):
         return False
     if not readable(
-        (torch.bfloat16, (kv_2NSHD, norm_HD, bias_F)), (torch.float32, rotation), (torch.int32, (span.block_table_BN,)),
-        (torch.int64, (span.slots_T, span.lengths_B, span.reach_B)),
+        (torch.bfloat16, (kv_2NSHD, norm_HD, bias_F, gates_TH)), (torch.float32, rotation),
+        (torch.int32, (span.block_table_BN,)), (torch.int64, (span.slots_T, span.lengths_B, span.reach_B)),
     ):  # fmt: skip
         return False
     if not engine_of(normed.rows_TD, qkv_FD).earlier_is_complete:
         return False
-    return _usable(normed.rows_TD.device, _shape(lines, kv_2NSHD, span.mask))
+    return _usable(normed.rows_TD.device, _shape(lines, kv_2NSHD, span.mask, gates_TH is not None))
 
 
-def _shape(lines: int, kv_2NSHD: Tensor, mask: Mask) -> Shape:
+def _shape(lines: int, kv_2NSHD: Tensor, mask: Mask, gated: bool) -> Shape:
     block, kv_heads, size = kv_2NSHD.shape[2:]
-    return Shape(size, lines // size // kv_heads - 2, block, mask.window)
+    return Shape(size, lines // size // kv_heads - 2, block, mask.window, gated)
 
 
 @kept

@@ -33,19 +33,23 @@ MOST_SHARED = 26 * 1024
 
 
 class Shape(NamedTuple):
-    """Numbers of a head, query heads of a K/V head, positions of a block, and those of a window, 0: all."""
+    """Numbers of a head, query heads of a K/V head, positions of a block, and those of a window, 0: all.
+
+    Mixed heads may be multiplied by gates.
+    """
 
     size: int
     group: int
     block: int
     window: int = 0
+    gated: bool = False
 
 
 def source_of(shape: Shape, ctas: int = CTAS) -> Source:
     """Return what a compiler is given."""
-    size, group, block, window = shape
+    size, group, block, window, gated = shape
     sizes = defined(
-        size=size, group=group, block=block, window=window, tokens=TOKENS, splits=SPLITS, ctas=ctas,
+        size=size, group=group, block=block, window=window, gated=int(gated), tokens=TOKENS, splits=SPLITS, ctas=ctas,
         most_shared=MOST_SHARED,
     )  # fmt: skip
     return Source("span_attention/alone/attend.cu", sizes)
