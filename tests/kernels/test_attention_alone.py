@@ -24,9 +24,12 @@ LINES = (GROUP + 2) * KV_HEADS * SIZE
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
 
 
-def test_a_cta_has_room_beside_one_of_the_product_before() -> None:
-    """So it begins while that one drains."""
-    product = skinny_cut(LINES, WIDTH, 1, Kind.PLAIN)
+@pytest.mark.parametrize(
+    ("lines", "width"), [(LINES, WIDTH), (5120, 2048), (8256, 2048), (10304, 2048), (7168, 5120), (10240, 5120)]
+)
+def test_a_cta_has_room_beside_one_of_the_product_before(lines: int, width: int) -> None:
+    """So it begins while that one drains, whatever lies behind the last line of a band."""
+    product = skinny_cut(lines, width, 1, Kind.PLAIN)
     assert product is not None
     assert MOST_SHARED + product.shared_bytes + 2 * RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
 

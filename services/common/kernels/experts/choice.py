@@ -77,7 +77,7 @@ def odd_rows(there, inside):
 
 @triton.jit
 def rated_experts(
-    logit_RE, bias_ptr, inside, expert, rank,
+    logit_RE, bias_RE, inside, expert, rank,
     ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, CAP: tl.constexpr,
 ):  # fmt: skip
     """Return the same where experts are rated by sigmoids, and a bias counts for the choice alone."""
@@ -85,7 +85,7 @@ def rated_experts(
         # tanh, of which both ends are finite.
         logit_RE = CAP * (1.0 - 2.0 / (tl.exp(logit_RE * (2.0 / CAP)) + 1.0))
     rate = 1.0 / (1.0 + tl.exp(-logit_RE))
-    asked = rate + by_row(bias_ptr, expert, inside, ROWS, COUNT_PAD)
+    asked = rate + bias_RE
     there = asked == asked
     bits = (tl.where(there, asked, 0.0) + 0.0).to(tl.int32, bitcast=True)
     key = tl.where(inside, bits ^ ((bits >> 31) & 0x7FFFFFFF), -0x7FFFFFFF)
@@ -107,7 +107,7 @@ def rated_experts(
 
 @triton.jit
 def chosen_experts(
-    logit_RE, bias_ptr, scale_ptr, inside, expert, rank,
+    logit_RE, bias_RE, scale_ptr, inside, expert, rank,
     ROWS: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
     CAP: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
@@ -115,13 +115,13 @@ def chosen_experts(
 
     What lies by rank and what lies by expert are the same numbers: whoever asks for one of them does not pay for both.
     """
-    if bias_ptr is None:
+    if bias_RE is None:
         chosen, weights, every, ranks, taken = best_experts(
             logit_RE, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM
         )
     else:
         chosen, weights, every, ranks, taken = rated_experts(
-            logit_RE, bias_ptr, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, CAP
+            logit_RE, bias_RE, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, CAP
         )
     if scale_ptr is not None:
         weights *= tl.load(scale_ptr + chosen, mask=rank < TOP_K, other=0.0).to(tl.float32)

@@ -192,7 +192,7 @@ def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: 
     """Return places times their expert's last product [T, K, D], by row and rank."""
     rows = len(routes.ids_TK)
     parts_PD = inner_PI.new_empty((rows * places.ranks, stack.down_EDF.shape[1]))
-    _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut, parts_PD)
+    _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut.last, parts_PD)
     return parts_PD.view(rows, places.ranks, -1)
 
 

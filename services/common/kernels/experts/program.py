@@ -9,7 +9,7 @@ accumulator, whatever the tile; parts are added by rank.
 import triton
 import triton.language as tl
 
-from services.common.kernels.experts.choice import chosen_experts
+from services.common.kernels.experts.choice import by_row, chosen_experts
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 from services.common.kernels.sandwich.kernel import leave_sum, normalised
@@ -28,15 +28,17 @@ def route_kernel(
     There are no tiles yet.
     """
     allow_next(PDL)
-    await_previous(PDL)
     row, expert, rank = tl.program_id(0), tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
+    inside, bias = expert < COUNT, bias_ptr
+    if bias_ptr is not None:
+        bias = by_row(bias_ptr, expert, inside, 1, COUNT_PAD)
+    await_previous(PDL)
     if row == 0:
         tl.store(tiles_ptr, 0)
-    inside = expert < COUNT
     gates_at = gates_ptr + row.to(tl.int64) * stride + expert
     logit = tl.load(gates_at, mask=inside, other=float("-inf")).to(tl.float32)
     chosen, weights, _, _, _ = chosen_experts(
-        logit, bias_ptr, scale_ptr, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
+        logit, bias, scale_ptr, inside, expert, rank, 1, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
     )
     if live_ptr is not None:
         chosen = tl.where(tl.load(live_ptr + row) != 0, chosen, COUNT)
@@ -58,17 +60,19 @@ def route_few_kernel(
     With one rank more than experts of a row there is one tile more: that of the expert behind all, with every row.
     """
     allow_next(PDL)
-    await_previous(PDL)
     row, expert, rank = tl.arange(0, ROWS)[:, None], tl.arange(0, COUNT_PAD)[None, :], tl.arange(0, TOP_PAD)[None, :]
-    inside, live = expert < COUNT, row < rows
-    logit = tl.load(gates_ptr + row * stride + expert, mask=inside & live, other=0.0).to(tl.float32)
+    inside, there, bias = expert < COUNT, row < rows, bias_ptr
+    if bias_ptr is not None:
+        bias = by_row(bias_ptr, expert, inside, ROWS, COUNT_PAD)
+    await_previous(PDL)
+    live = there
+    if live_ptr is not None:
+        live = there & (tl.load(live_ptr + row, mask=there, other=0) != 0)
+    logit = tl.load(gates_ptr + row * stride + expert, mask=inside & there, other=0.0).to(tl.float32)
     logit = tl.where(inside, logit, float("-inf"))
     chosen, weights, every, ranks, taken = chosen_experts(
-        logit, bias_ptr, scale_ptr, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
+        logit, bias, scale_ptr, inside, expert, rank, ROWS, COUNT_PAD, TOP_K, TOP_PAD, RENORM, CAP, FACTOR
     )
-    there = live
-    if live_ptr is not None:
-        live = live & (tl.load(live_ptr + row, mask=live, other=0) != 0)
     if ROWS == 1:
         asked = rank < TOP_K
         tl.store(ids_ptr + rank, tl.where(live, chosen, COUNT), mask=asked)
@@ -309,13 +313,16 @@ def added(
     parts_ptr, ids_ptr, weights_ptr, row, column, inside, width,
     COUNT: tl.constexpr, TOP_K: tl.constexpr, RANKS: tl.constexpr, WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of a row's parts, by rank; there may be more, which nobody has weighted."""
+    """Return the sum of a row's parts, by rank; there may be more, which nobody has weighted.
+
+    Those of no expert are read too, and count as zero: so no part waits until it is known whose it is.
+    """
     total = tl.zeros((WIDTH_PAD,), tl.float32)
     for rank in tl.static_range(TOP_K):
         pair = row * TOP_K + rank
-        there = inside & (tl.load(ids_ptr + pair) < COUNT)
         at = (row * RANKS + rank) * width + column
-        part = tl.load(parts_ptr + at, mask=there, other=0.0).to(tl.float32)
+        part = tl.load(parts_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        part = tl.where(tl.load(ids_ptr + pair) < COUNT, part, 0.0)
         total = total + part * tl.load(weights_ptr + pair)
     return total
 
@@ -333,13 +340,14 @@ def combine_kernel(
     allow_next(PDL)
     norm = norm_weight(tl.load(norm_ptr + column, mask=inside, other=0.0).to(tl.float32), OFFSET)
     await_previous(PDL)
+    # All is asked for at once: behind the kernel that begins meanwhile, and streams its weights, an answer takes long.
+    stream = tl.load(stream_ptr + at, mask=inside, other=0.0)
     total = added(parts_ptr, ids_ptr, weights_ptr, row, column, inside, width, COUNT, TOP_K, RANKS, WIDTH_PAD)
     if shared_ptr is not None:
         shared = tl.load(shared_ptr + row * shared_stride + column, mask=inside, other=0.0).to(tl.float32)
         if gate_ptr is not None:
             shared = shared / (1.0 + tl.exp(-tl.load(gate_ptr + row * gate_stride).to(tl.float32)))
         total = total + shared
-    stream = tl.load(stream_ptr + at, mask=inside, other=0.0)
     rounded = (total + stream.to(tl.float32)).to(stream.dtype)
     tl.store(stream_ptr + at, rounded, mask=inside)
     wide = rounded.to(tl.float32)

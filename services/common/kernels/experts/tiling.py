@@ -1,13 +1,14 @@
 """How products of experts are cut, as an H200 was quickest with those of Qwen3-30B-A3B; no cut changes a bit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Tiling:
     """A tile is `rows` rows of one expert by `band` lines of its weight, `depth` columns of two bytes at a time.
 
-    Where an expert has some `more` rows than a tile, they are a second product of the same tile.
+    Where an expert has some `more` rows than a tile, they are a second product of the same tile. The last product is
+    short: it may have fewer stages, so that more of its programs run at once.
     """
 
     rows: int
@@ -16,6 +17,12 @@ class Tiling:
     warps: int = 4
     stages: int = 4
     more: int = 0
+    last_stages: int = 0
+
+    @property
+    def last(self) -> "Tiling":
+        """The cut of the last product."""
+        return replace(self, stages=self.last_stages or self.stages)
 
     @property
     def places(self) -> int:
@@ -31,7 +38,7 @@ def tiling(pairs: int, experts: int) -> Tiling:
     """Return the cut for so many pairs of row and rank: tiles have some more rows than an expert gets on average."""
     average = -(-pairs // experts)
     if average <= 32:
-        return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3)
+        return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3, last_stages=3)
     return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=256, warps=8, more=32)
 
 

@@ -47,8 +47,7 @@ class Band(NamedTuple):
 
     def shared_bytes(self, rows: int) -> int:
         """Of stages, and of the lines behind the last that an instruction multiplies for nobody."""
-        behind = _rounded(self.lines, _INSTRUCTION_LINES) - _rounded(self.lines, _EIGHT)
-        return self.stages * self.subs * _sub_bytes(rows, self.lines) + behind * _LINE_BYTES
+        return self.stages * self.subs * _sub_bytes(rows, self.lines) + _behind_bytes(self.lines)
 
 
 class SkinnyTiling(NamedTuple):
@@ -96,20 +95,29 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | 
     if uneven := MEASURED.get((lines, depth, kind), {}).get(rows):
         leading, following = _band(uneven.leading, depth, rows), _band(uneven.following, depth, rows)
         return SkinnyTiling(rows, kind, following, leading, uneven.leaders)
-    band = _band(min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES), depth, rows, waves)
+    width = min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES)
+    # Attention of a row that is alone begins beside the product of its heads, if there is room.
+    before_attention = kind == Kind.PLAIN and rows == ROWS[0] and waves == 1
+    band = _band(width, depth, rows, waves, _behind_bytes(width) if before_attention else 0)
     return SkinnyTiling(rows, kind, band, band)
 
 
-def _band(lines: int, depth: int, rows: int, waves: int = 1) -> Band:
+def _band(lines: int, depth: int, rows: int, waves: int = 1, taken: int = 0) -> Band:
+    """`taken`: bytes of the ring's that something else needs."""
     steps, sub = depth // SUB, _sub_bytes(rows, lines)
     subs = next(subs for subs in _SUBS if steps % subs == 0 and (subs == 1 or subs * sub <= _STAGE_BYTES))
-    stages = _RING_BYTES // waves // (subs * sub)
+    stages = (_RING_BYTES // waves - taken) // (subs * sub)
     return Band(lines, subs, max(2, min(stages, steps // subs)))
 
 
 def _sub_bytes(rows: int, lines: int) -> int:
     """Of 64 inputs of rows and lines, which the swizzle takes by eights."""
     return (rows + _rounded(lines, _EIGHT)) * _LINE_BYTES
+
+
+def _behind_bytes(lines: int) -> int:
+    """Of lines behind a band's last that an instruction multiplies for nobody."""
+    return (_rounded(lines, _INSTRUCTION_LINES) - _rounded(lines, _EIGHT)) * _LINE_BYTES
 
 
 def _rounded(number: int, multiple: int) -> int:
