@@ -186,6 +186,11 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16", "lines_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
+    (
+        placement._near_kernel,
+        {"BLOCK_SIZE": 16, "TILE": 256},
+        {"near_slots_ptr": "*i64", "places_ptr": "*i32", "near_table_ptr": "*i32"},
+    ),
     (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
     *(
         (

@@ -1,5 +1,7 @@
 """Kernels that treat rows alone: norms, activation, gather, rotation, stores."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from services.common.kernels.rms_norm import kernel as norm_kernel
 from services.common.kernels.rms_norm import reference as norm_reference
 from services.common.kernels.rope import Frequencies, RotationTable, Yarn
 from services.common.kernels.rope import kernel as rope_kernel
-from services.common.kernels.span_attention import placement, plan_span
+from services.common.kernels.span_attention import placed, placement, plan_span
 from services.common.kernels.store_context import kernel as context_kernel
 from services.common.kernels.store_context import store_context
 from services.common.kernels.store_qkv import kernel as store_kernel
@@ -162,6 +164,20 @@ def test_placement(width: int, valid: list[int] | None) -> None:
     )
     for value, expected in zip(got, (span.positions_BW, span.slots_T, span.reach_B), strict=True):
         assert torch.equal(value.cpu(), expected)
+
+
+@pytest.mark.parametrize(("batch", "columns", "width"), [(1, 3, 1), (3, 400, 5)])
+def test_blocks_of_windows_lie_where_their_places_say(batch: int, columns: int, width: int) -> None:
+    """As on a CPU, where operators say it; the pad block stays."""
+    dice = torch.Generator().manual_seed(batch)
+    places = torch.cat([torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(1300, generator=dice)]).int()
+    table = torch.randint(1301, (batch, columns), generator=dice, dtype=torch.int32)
+    span = plan_span(table, torch.tensor([6, 0, 15][:batch]), width, 4)
+    expected = placed(span, places)
+    slots_T, table_BN = placement.place_near(span.slots_T.to(DEVICE), table.to(DEVICE), places.to(DEVICE), 4)
+    assert torch.equal(slots_T.cpu(), expected.slots_T) and torch.equal(table_BN.cpu(), expected.block_table_BN)
+    there = replace(span, slots_T=span.slots_T.to(DEVICE), block_table_BN=table.to(DEVICE))
+    assert torch.equal(placed(there, places.to(DEVICE)).slots_T.cpu(), expected.slots_T)
 
 
 def test_rows_of_the_rotation_tables() -> None:

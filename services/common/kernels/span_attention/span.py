@@ -154,7 +154,12 @@ def placed(span: Span, places_N: Tensor) -> Span:
 
     What is read on a CPU is not known any more: `seen_within` finds it.
     """
-    table_BN, blocks_T = span.block_table_BN, span.slots_T // span.block_size  # few launches: each round makes them
+    if places_N.is_cuda and span.block_table_BN.is_contiguous():
+        from services.common.kernels.span_attention.placement import place_near
+
+        slots_T, near_BN = place_near(span.slots_T, span.block_table_BN, places_N, span.block_size)
+        return replace(span, block_table_BN=near_BN, slots_T=slots_T)
+    table_BN, blocks_T = span.block_table_BN, span.slots_T // span.block_size
     slots_T = torch.add(span.slots_T, places_N.index_select(0, blocks_T) - blocks_T, alpha=span.block_size)
     near_BN = places_N.index_select(0, table_BN.flatten()).view(table_BN.shape)
     return replace(span, block_table_BN=near_BN, slots_T=slots_T)
