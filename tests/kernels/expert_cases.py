@@ -64,7 +64,8 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             program.expert_kernel,
             {
                 "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
-                "GATED": gated, "GELU": gated and not even, "PDL": True,
+                "GATED": gated, "GELU": gated and not even,
+                "KNOWN": int(gated and even and cut.rows == 16), "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,

@@ -125,7 +125,7 @@ class Layer:
     def routed(self, gates_TF: Tensor, live_T: Tensor | None = None) -> Routes:
         """Experts of rows."""
         few = self.shape.rated and len(gates_TF) <= FEW
-        return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True, None, self.rating, followed=few)
+        return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True, None, self.rating, few, early=few)
 
 
 _NARROW = (

@@ -215,7 +215,7 @@ def test_an_expert_behind_the_others_has_the_bits_of_products_of_its_own(dtype: 
     others = ExpertStack(weights.gate_up_EFD[:COUNT], weights.down_EDF[:COUNT], followed=True)
     gates_TF, live_T = randn(rows, 16, seed=9), torch.arange(rows, device=DEVICE) % 3 != 1
     uses = [torch.zeros(COUNT, dtype=torch.int32, device=DEVICE) for _ in range(2)]
-    routes = route(gates_TF, live_T, COUNT, TOP_K, True, uses[0], followed=True)
+    routes = route(gates_TF, live_T, COUNT, TOP_K, True, uses[0], followed=True, early=True)
     parts_TKD = multiply_experts(normed, routes, others, EPS, SMALL)
     # The interpreter adds up a step's columns as its library likes, so steps are alike; a GPU chooses its own too.
     alike = Cut(32, 2 * SMALL.depth // normed.rows_TD.itemsize)

@@ -4,7 +4,7 @@ Bytes for T rows that choose A experts: 3 A I D e, each expert's weights once. G
 are captured; nothing is read by the host. The router's product is one of those in `linear`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -47,12 +47,14 @@ class Places:
     """Pairs of row and rank by tiles of so many places, each of one expert: those, and how many places are taken.
 
     A row has so many `ranks`: its experts, and behind them the one that all rows take, where that has a tile, too.
+    So many tiles are `known` before there are places: the first, that expert's with the only row.
     """
 
     order_NR: Tensor
     tiles_2N: Tensor
     count_1: Tensor
     ranks: int
+    known: int = 0
 
     @property
     def tiles(self) -> int:
@@ -109,10 +111,12 @@ def route(
     uses_E: Tensor | None = None,
     rating: Rating | None = None,
     followed: bool = False,
+    early: bool = False,
 ) -> Routes:
     """Choose experts by the first `count` columns of the router's product; rows that are not live get none.
 
-    Where they are `followed`, few rows get places with the expert behind them, too.
+    Where they are `followed`, few rows get places with the expert behind them, too. With `early` all that is older than
+    gates is complete once this begins: a row alone is multiplied by that expert meanwhile.
     """
     rows = len(gates_TF)
     ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
@@ -138,7 +142,7 @@ def route(
         ROWS=triton.next_power_of_2(rows), TILE=FEW, RANKS=places.ranks, num_warps=triton.next_power_of_2(rows),
         **LAUNCH,
     )  # fmt: skip
-    return Routes(ids_TK, weights_TK, count, places)
+    return Routes(ids_TK, weights_TK, count, replace(places, known=int(early and followed and rows == 1)))
 
 
 def multiply_experts(
@@ -184,7 +188,7 @@ def multiply_gated(
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((places.order_NR.numel(), stack.down_EDF.shape[2]))
     at_E = None if stack.at_2E is None else stack.at_2E[0]
-    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu)
+    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu, places.known)
     return inner_PI
 
 
@@ -251,7 +255,7 @@ def combine_beside(
 
 def _multiply(
     x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
-    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False,
+    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False, known: int = 0,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
@@ -263,7 +267,7 @@ def _multiply(
     band_outputs = cut.band // 2 if gated else cut.band
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
-        outputs, depth, places.tiles, 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more, BAND=cut.band,
-        DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
-        PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        outputs, depth, places.tiles, len(weight_EFD), 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more,
+        BAND=cut.band, DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
+        KNOWN=known, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

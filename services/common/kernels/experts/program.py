@@ -181,11 +181,11 @@ def multiplied(
         x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
         weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
         if EVEN:
-            x = tl.load(x_at, mask=used[:, None], other=0.0)
+            x = tl.load(x_at, mask=used[:, None], other=0.0, cache_modifier=".cg")
             weight = tl.load(weight_at)
         else:
             within = (column < depth)[None, :]
-            x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
+            x = tl.load(x_at, mask=used[:, None] & within, other=0.0, cache_modifier=".cg")
             weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
         total = tl.dot(weight, x.T, total, input_precision="ieee")
     return total
@@ -237,7 +237,8 @@ def scales_of(squares_ptr, source, used, inverse_depth, eps):
     """Return what rows of x are multiplied by for their norm: 1 where they are divided by it already."""
     scale = tl.where(used, 1.0, 1.0)
     if squares_ptr is not None:
-        scale = root_scale(tl.load(squares_ptr + source, mask=used, other=0), inverse_depth, eps)
+        squares_R = tl.load(squares_ptr + source, mask=used, other=0, cache_modifier=".cg")
+        scale = root_scale(squares_R, inverse_depth, eps)
     return scale
 
 
@@ -252,9 +253,9 @@ def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.const
 @triton.jit
 def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
-    outputs, depth, most_tiles, inverse_depth, eps,
+    outputs, depth, most_tiles, behind, inverse_depth, eps,
     RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, KNOWN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
@@ -262,14 +263,25 @@ def expert_kernel(
     are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in the order of places. Otherwise x
     lies so, and results lie by row and rank. An expert lies where `at` says, in multiples of eight numbers behind
     `weight`, in any memory; without it, experts lie one behind the other.
+
+    So many tiles at the start are KNOWN: the expert `behind` all others has the only row. They do not wait for routes,
+    and read what came before past the first cache.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band, one = tl.program_id(0), tl.program_id(1), tl.arange(0, ROWS)
     place = tile * (ROWS + MORE) + one
-    await_previous(PDL)
+    if KNOWN > 0:
+        if tile >= KNOWN:
+            await_previous(PDL)
+    else:
+        await_previous(PDL)
     # All at once: what lies beyond the tiles that there are is read and not used.
     count, expert, rows = tl.load(count_ptr), tl.load(tiles_ptr + tile), tl.load(tiles_ptr + most_tiles + tile)
     pair = tl.load(order_ptr + place)
+    if KNOWN > 0:
+        early = tile < KNOWN
+        count, expert = tl.where(early, KNOWN, count), tl.where(early, behind, expert)
+        rows, pair = tl.where(early, 1, rows), tl.where(early, 0, pair)
     if tile < count:
         used, number = one < rows, expert.to(tl.int64)
         pair = tl.where(used, pair, 0)

@@ -15,6 +15,7 @@ from services.common.kernels.experts.kernel import (
     route,
 )
 from services.common.kernels.linear import Normed, linear, linear_gated, linear_normed
+from services.common.kernels.linear.kernel import engine_of
 from services.common.model.spec import Beside, Experts, StackSpec
 from services.common.model.weights.ffn_weights import BesideWeights, ExpertWeights
 
@@ -33,7 +34,8 @@ class Mixture:
         """Rows that are padding get no expert; results are added by rank, with the stream, in one launch."""
         own, experts, eps = self.weights, self.experts, self.spec.norm_eps
         gates_TF = linear_normed(normed, own.router_FD, eps)
-        routes, stack = _routed(gates_TF, live_T, own, experts)
+        early = engine_of(normed.rows_TD, own.router_FD).earlier_is_complete
+        routes, stack = _routed(gates_TF, live_T, own, experts, early)
         parts_TKD = multiply_experts(normed, routes, stack, eps, gelu=experts.gelu)
         shared_TD = None
         if parts_TKD.shape[1] > experts.top_k:
@@ -72,11 +74,13 @@ class BesideMixture:
 
 
 def _routed(
-    gates_TF: Tensor, live_T: Tensor | None, own: ExpertWeights, experts: Experts
+    gates_TF: Tensor, live_T: Tensor | None, own: ExpertWeights, experts: Experts, early: bool = False
 ) -> tuple[Routes, ExpertStack]:
-    """Return which experts rows take, and where these lie."""
+    """Return which experts rows take, and where these lie; `early`: what is older than gates is complete by then."""
     rating = Rating(own.bias_E, own.scale_E, experts.cap, experts.factor)
     at_2E = None if own.cold is None else own.cold.at_2E
     stack = ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E, own.followed)
-    routes = route(gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E, rating, stack.followed)
+    routes = route(
+        gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E, rating, stack.followed, early
+    )
     return routes, stack
