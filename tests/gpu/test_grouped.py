@@ -13,9 +13,8 @@ from services.common.kernels.linear.grouped.rows import rounded_rows
 from services.common.kernels.linear.grouped.weight import GroupedWeight, rounded
 from services.common.kernels.linear.grouped.weight import rounded_rows as rows_in_torch
 from services.common.kernels.linear.persistent.grouped import grouped_cut
-from tests.kernels.gpu.devices import INTERPRETED, randn
+from tests.kernels.gpu.devices import randn
 
-pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 EPS = 1e-6
 ROWS = (1, 2, 8, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 1024)
 SHAPES = ((1536, 512), (768, 1152), (2560, 640))
