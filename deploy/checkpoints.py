@@ -56,6 +56,7 @@ def examined(settings: StackSettings, cluster: ClusterSettings, tell: Callable[[
         pairs=beside(cluster, device),
         context_limit=cluster.context_limit,
         elsewhere=bool(cluster.ray_address),
+        activations=cluster.activations,
         expert_bytes=int(cluster.target_settings.get("expert_bytes", 0)),
         weightless=bool(cluster.target_settings.get("random_weights")),
     )

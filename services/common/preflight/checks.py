@@ -1,13 +1,15 @@
 """The checks in their order: the cheap ones first, and nothing of the weights before all else is right."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.common.preflight import kind, memory, text
 from services.common.preflight.kind import CONFIG
 from services.common.preflight.problem import Problem
 from services.common.preflight.source import Source
 from services.common.serving.hub import OWN_HEAD, FolderError
+
+AUTO = "auto"
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Asked:
     """Most tokens of a request that are asked for; 0 takes the model's."""
     elsewhere: bool = False
     """The pairs run on other machines, of whose memory and devices nothing is known here."""
+    activations: str = AUTO
+    """What rows are rounded to before they are multiplied: auto, int8 or fp8."""
     weightless: bool = False
     """Weights are drawn at random: there need be none."""
     target: Source = field(init=False)
@@ -73,6 +77,16 @@ def configurations(asked: Asked) -> Problem | None:
     return None
 
 
+def rounding(asked: Asked) -> Problem | None:
+    """The file has what rows of eight bits are multiplied by."""
+    from services.common.preflight import weights
+
+    if asked.activations == AUTO:
+        return None
+    sentence, remedy = weights.rounding_problem(asked.target, asked.activations, asked.weightless)
+    return Problem(f"--activations {asked.activations}", sentence, remedy) if sentence else None
+
+
 def device(asked: Asked) -> Problem | None:
     """There is a GPU where one is asked for."""
     if asked.device != "cuda" or asked.elsewhere or memory.gpus():
@@ -109,6 +123,8 @@ def room(asked: Asked) -> Problem | None:
     if dtype not in memory.SIZES or (asked.device == "cuda" and not found):
         return None  # Settings refuse the one, and nothing is known of the other.
     need = memory.Need(*weights.numbers(target, drafter), asked.expert_bytes)
+    if asked.activations != AUTO:
+        need = replace(need, target=-(-need.target // memory.SIZES[dtype]))  # a byte each
     return memory.memory_problem(asked.target.name, need, found, dtype, asked.memory_fraction, asked.pairs)
 
 
@@ -159,7 +175,7 @@ def adapter(asked: Asked) -> Problem | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(places, device, roles, configurations, tensors, tokenizer, template, adapter, manifests, room),
+    *(places, device, roles, configurations, rounding, tensors, tokenizer, template, adapter, manifests, room),
 )
 
 

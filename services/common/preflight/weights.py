@@ -31,9 +31,11 @@ from services.common.model.files.checkpoint import (
 )
 from services.common.model.files.formats import open_safetensors
 from services.common.model.files.manifest import verify_manifest
-from services.common.model.files.weight_formats import BESIDE
+from services.common.model.files.weight_format import CodedFormat, WholeFormat
+from services.common.model.files.weight_formats import BESIDE, folder_format
+from services.common.model.files.widened import NOT_GROUPED, NOT_WHOLE
 from services.common.model.spec import Experts, ModelSpec
-from services.common.model.weights.weights import elements, model_shapes, table_elements
+from services.common.model.weights.weights import elements, keeps_packed, model_shapes, table_elements
 from services.common.preflight.source import Source
 
 DESCRIPTIONS = ("config.json", "generation_config.json", *BESIDE)
@@ -47,6 +49,8 @@ _KINDS = {
 _NOWHERE = torch.device("meta")
 _ALIKE = (torch.Tensor.exp, torch.Tensor.neg, torch.Tensor.__neg__)
 """What gives a tensor of the same shape."""
+_FP8_BITS, _BLOCK = 8, (128, 128)
+"""Of codes that rows of FP8 are multiplied by, and the lines and inputs that share a scale."""
 MOST_DIGESTED_BYTES = 64 << 20
 """Of a file whose digest is compared before anything starts: a tenth of a second."""
 
@@ -156,6 +160,26 @@ def _named(source: Source, architectures: Set[str]) -> str:
         return next((name for name in told["architectures"] if name in architectures), "")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""  # What reads it all says what is wrong.
+
+
+def rounding_problem(source: Source, activations: str, weightless: bool) -> tuple[str, str]:
+    """What keeps rows of int8 or fp8 from being multiplied by a file's weights, and the remedy; empty for nothing.
+
+    Raises:
+        ModelError, FolderError: config.json is missing or malformed.
+    """
+    folder, without = source.folder(*DESCRIPTIONS), "leave it out"
+    if not all(map(keeps_packed, open_family(folder)[1].layers)):
+        return f"is for dense models without gates alone, which {source.name} is not", without
+    found = None if weightless else folder_format(folder)
+    if weightless or (activations == "int8" and isinstance(found, WholeFormat)):
+        return "", ""
+    if activations == "int8":
+        return f"{source.name} {NOT_WHOLE.partition(':')[0]}", f"take a w8a8 file of compressed-tensors, or {without}"
+    codes = isinstance(found, CodedFormat) and found.code_bits == _FP8_BITS
+    if codes and getattr(found, "block", _BLOCK) == _BLOCK:
+        return "", ""
+    return f"{source.name} {NOT_GROUPED.partition(',')[0]}", f"take the model's -FP8 file, or {without}"
 
 
 def check_target(source: Source) -> None:
