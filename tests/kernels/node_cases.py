@@ -37,17 +37,23 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             tree.tree_kernel,
-            {**HEADS, "BLOCK_SIZE": 16, "TILE": tile, "NODES": nodes, "STEPS": 4 if nodes == 1 else 2}
-            | {"NODE_TILE": 16, "SPLITS": 16, "PROGRAMS": programs, "PARTS": parts, "ALONE": not parts},
+            {**HEADS, "BLOCK_SIZE": 16, "TILE": tile, "NODES": nodes, "BESIDE": min(nodes, 4), "NODE_TILE": 4 * nodes}
+            | {"STEPS": 4 if nodes == 1 else 2, "SPLITS": 16, "PROGRAMS": programs, "PARTS": parts, "ALONE": not parts},
             types,
         )
         for tile, nodes, programs, parts, types in (
-            (64, 1, 16, 16, {}),
             (64, 4, 1, 3, CODES),
+            (64, 16, 1, 0, CODES),
             (16, 4, 2, 10, {}),
             (64, 4, 1, 0, {}),
-            (64, 4, 1, 0, CODES),
+            (64, 16, 1, 0, {}),
         )
+    ),
+    (
+        tree.tree_kernel,
+        {**HEADS, "BLOCK_SIZE": 16, "TILE": 64, "NODES": 1, "BESIDE": 1, "NODE_TILE": 16, "STEPS": 4, "SPLITS": 16}
+        | {"PROGRAMS": 16, "PARTS": 16, "ALONE": False},
+        {},
     ),
     (tree.merge_tree_kernel, {**HEADS, "PARTS": 3, "PROGRAMS": 1, "ROWS": 4}, {}),
     *(

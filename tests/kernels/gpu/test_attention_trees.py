@@ -102,6 +102,35 @@ def test_each_node_has_the_bits_of_plain_decoding(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("beside", [2] if INTERPRETED else [4, 2])
+def test_a_tile_may_have_more_nodes_than_lie_beside_one_another(
+    beside: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its context is read once for all of them. The last program of 20 nodes has fewer than the others."""
+    tile, nodes, width = (16, 4, 6) if INTERPRETED else (64, 16, 20)  # NumPy adds wide tiles in another order
+    rng, lengths = random.Random(beside), LENGTHS[:2] if INTERPRETED else LENGTHS
+    trees = [[max(0, row - rng.randrange(1, 5)) for row in range(width - 1)] for _ in lengths]
+    monkeypatch.setattr(tree, "cut_span", lambda *_: Cut(tile, 1))
+    monkeypatch.setattr(tree, "nodes_together", lambda *_: beside)
+    monkeypatch.setattr(tree, "reads_once", lambda *_: True)
+    assert tree.nodes_of(beside, width, 3, tile) == (nodes, tile)
+    table = shuffled(lengths, width)
+    kv = randn(2, 1 + table.numel(), BLOCK_SIZE, 2, 32, seed=2, dtype=dtype)
+    kv[:, 0] = float("nan")
+    assert_chains(2 * randn(len(lengths), width, 6, 32, dtype=dtype), kv, table, lengths, trees)
+
+
+def test_a_context_is_read_once_where_that_gains() -> None:
+    """By measurement: four programs of sixteen rows each read short contexts, unless sequences are many."""
+    alone, shared = Cut(64, 1), Cut(64, 2)
+    assert tree.reads_once(384, 4, alone, short=True)
+    assert not tree.reads_once(96, 4, alone, short=True)
+    assert not tree.reads_once(384, 2, alone, short=True)
+    assert tree.reads_once(96, 2, alone, short=False)
+    assert not (tree.reads_once(384, 4, shared, short=False) or tree.reads_once(384, 1, alone, short=False))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("width", "heads", "kv_heads", "size"), [(2, 2, 2, 16), (2, 20, 1, 24), (9, 3, 1, 16)])
 def test_trees_of_any_shape(width: int, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
     rng, lengths = random.Random(width), (TILE_TOKENS + 5,)

@@ -10,16 +10,19 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
-from services.common.kernels.span_attention.cut import PROCESSORS, cut_span
+from services.common.kernels.span_attention.cut import PROCESSORS, Cut, cut_span
 from services.common.kernels.span_attention.hopper import attend_tiles, tree_tiles_of
 from services.common.kernels.span_attention.merge import merge_rows
 from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS
-from services.common.kernels.span_attention.tree.program import STEP, merge_tree_kernel, tree_kernel
+from services.common.kernels.span_attention.tree.ends import STEP
+from services.common.kernels.span_attention.tree.program import merge_tree_kernel, tree_kernel
 
 _NODE_TILE, _STAGES = 16, 3
 _STEP_NUMBERS = 512
 """Of the steps of a program's nodes, each of which has as many as a head."""
+_NARROW = 128
+"""Bytes of a head, up to which registers hold the sums of a tile of many rows."""
 _AT_ONCE = 2 * PROCESSORS
 """Programs that run at once, two on a multiprocessor."""
 _MOST_ALONE, _WARPS_ALONE = 4, 4
@@ -45,8 +48,10 @@ def attend_tree(
     rows, pairs, group = width * heads // kv_heads, batch * kv_heads, heads // kv_heads
     cut = cut_span(rows, pairs, size * q_BWHD.element_size(), span.short)
     shared = cut.programs * triton.cdiv(rows, cut.tile)
-    nodes = nodes_together(pairs, width, group, shared, size)
-    own = triton.cdiv(width, nodes) * triton.cdiv(group, _NODE_TILE)
+    beside = nodes_together(pairs, width, group, shared, size)
+    many = size * q_BWHD.element_size() <= _NARROW and reads_once(pairs, -(-width // beside), cut, span.short)
+    nodes, tile = nodes_of(beside, width, group, cut.tile) if many else (beside, _NODE_TILE)
+    own = triton.cdiv(width, nodes) * triton.cdiv(group, tile)
     alone = cut.programs == 1 and own <= _MOST_ALONE
     parts = 0 if alone else part_count(cut.programs)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
@@ -62,7 +67,7 @@ def attend_tree(
         q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, span.block_table_BN, span.lengths_B,
         span.positions_BW, mask.lineage_BWW, partial, sums, out_BWF, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
         span.block_table_BN.stride(0), columns, size**-0.5 * _LOG2_E, BLOCK_SIZE=span.block_size, TILE=cut.tile,
-        NODES=nodes, STEPS=TILE_TOKENS // STEP if nodes == 1 else steps_of(width), NODE_TILE=_NODE_TILE,
+        NODES=nodes, BESIDE=beside, STEPS=TILE_TOKENS // STEP if nodes == 1 else steps_of(width), NODE_TILE=tile,
         SPLITS=MOST_SPLITS, ALONE=alone, num_warps=_WARPS_ALONE if alone else cut.warps, num_stages=_STAGES, **shapes,
     )  # fmt: skip
     if alone:
@@ -85,6 +90,22 @@ def nodes_together(pairs: int, width: int, group: int, shared: int, size: int) -
         return 1
     most = max(min(_NODE_TILE // group, _STEP_NUMBERS // size // steps_of(width), width), 1)
     return 1 << most.bit_length() - 1
+
+
+def reads_once(pairs: int, programs: int, cut: Cut, short: bool) -> bool:
+    """Whether a program of many rows reads a context once, where so many of sixteen rows would each read it.
+
+    It takes the ends of its nodes' paths one after another, so it gains where contexts may be long, or where four
+    times as many programs are more than run at once.
+    """
+    if cut.programs > 1 or not 1 < programs <= _MOST_ALONE:
+        return False
+    return not short or (programs == _MOST_ALONE and pairs > PROCESSORS)
+
+
+def nodes_of(beside: int, width: int, group: int, rows: int) -> tuple[int, int]:
+    """Return how many nodes a tile of so many rows takes, and its rows; some have their ends beside one another."""
+    return max(beside, min(1 << (rows // group).bit_length() - 1, int(triton.next_power_of_2(width)))), rows
 
 
 def steps_of(width: int) -> int:

@@ -15,14 +15,12 @@ from L2 takes less than a second launch.
 import triton
 import triton.language as tl
 
-from services.common.kernels.kv_codes.kernel import widened
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.merge import added_parts
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
 from services.common.kernels.span_attention.splits import size_of_split
+from services.common.kernels.span_attention.tree.ends import STEP, highest_of_nodes, scored, scored_paths
 
-STEP = 16
-"""Positions whose values a matrix instruction adds at once."""
 _STEP = tl.constexpr(STEP)
 
 
@@ -30,10 +28,10 @@ _STEP = tl.constexpr(STEP)
 def tree_kernel(
     q_ptr, kv_ptr, exponents_ptr, table_ptr, lengths_ptr, positions_ptr, lineage_ptr, partial_ptr, sums_ptr, out_ptr,
     places, stride_table, columns, scale,
-    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr,
-    TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
-    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr,
-    ALONE: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, NODES: tl.constexpr, BESIDE: tl.constexpr, STEPS: tl.constexpr,
+    NODE_TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
+    PARTS: tl.constexpr, ALONE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Leave the parts of splits; grid (B * Hkv, W / NODES * tiles of a node's heads + PROGRAMS * row tiles).
 
@@ -58,7 +56,7 @@ def tree_kernel(
         )  # fmt: skip
     else:
         _paths(
-            memory, parts, lineage_ptr, program, BLOCK_SIZE, NODES, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
+            memory, parts, lineage_ptr, program, BLOCK_SIZE, NODES, BESIDE, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
             GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS, ALONE,
         )  # fmt: skip
     allow_next(PDL)
@@ -128,7 +126,7 @@ def _share_of_size(
     for tile in range(begin * size, behind * size):
         read = (tile * TOKENS + tl.arange(0, TOKENS)).to(tl.uint32)
         block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-        scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
+        scores, v = scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
         top = highest(scores, scale)
         if PROGRAMS < SPLITS:
             ends = tile == edge
@@ -155,9 +153,9 @@ def _share_of_size(
 @triton.jit
 def _paths(
     memory, parts, lineage_ptr, program,
-    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr, TOKENS: tl.constexpr,
-    WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, ALONE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, BESIDE: tl.constexpr, STEPS: tl.constexpr, NODE_TILE: tl.constexpr,
+    TOKENS: tl.constexpr, WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, PROGRAMS: tl.constexpr, PARTS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Take the split of the length and the one behind it for some nodes, as far as each sees; ALONE all before, too.
 
@@ -176,61 +174,58 @@ def _paths(
     lineage_ptr += sequence * WIDTH * WIDTH
     for one in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
         _paths_of_size(
-            memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, STEPS,
-            TOKENS, WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS, ALONE,
+            memory, parts, lineage_ptr, q, row, known & (size == one), last, first, one, BLOCK_SIZE, NODES, BESIDE,
+            STEPS, TOKENS, WIDE, WIDTH, GROUP, KV_HEADS, SIZE, PROGRAMS, PARTS, ALONE,
         )  # fmt: skip
 
 
 @triton.jit
 def _paths_of_size(
     memory, parts, lineage_ptr, q, row, stores, last, first, size,
-    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
-    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PROGRAMS: tl.constexpr,
-    PARTS: tl.constexpr, ALONE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, BESIDE: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr,
+    WIDE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    PROGRAMS: tl.constexpr, PARTS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Take tiles below the length for all rows at once, then others, whose last steps are each node's own.
 
     A matrix instruction adds sixteen positions at once. Where some of them are nodes', it comes once for each node. Of
-    one node alone all that is left is taken so.
+    one node alone all that is left is taken so. Of more nodes than have room BESIDE one another, some at a time are
+    taken, once the highest of all their scores is known: a score does not know where its key stands.
     """
     _, _, _, _, row_table_ptr, _, scale, sequence, head, length, _ = memory
     whole = length // TOKENS
     split = whole // size
     best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
     all_best, all_mass, all_sum = best, tl.max(mass, 1), sum_
-    if ALONE:
-        all_best, all_mass, all_sum = _before(memory, q, split * size, size, BLOCK_SIZE, TOKENS, WIDE, KV_HEADS, SIZE)
-    for tile in range(split * size, whole):
+    # ALONE it begins with the first split, and adds up those behind which it comes.
+    edge = size if ALONE else (split + 1) * size
+    for tile in range(0 if ALONE else split * size, whole):
         read = (tile * TOKENS + tl.arange(0, TOKENS)).to(tl.uint32)
         block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-        scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
-        best, mass, sum_ = take(scores, highest(scores, scale), v, scale, best, mass, sum_)
+        scores, v = scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
+        top = highest(scores, scale)
+        if ALONE:
+            ends = tile == edge
+            if ends:
+                all_best, all_mass, all_sum = fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
+                # What the sums hold fades to zero, as where a program leaves a part.
+                best, edge = tl.maximum(tl.minimum(top, NOTHING), NOTHING), edge + size
+        best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
     furthest = tl.max(tl.where(stores, last, 0), 0)
     alike = whole * TOKENS if NODES == 1 else length // _STEP * _STEP
     for tile in tl.range(whole, furthest // TOKENS + 1, num_stages=1):
-        ends = tile == (split + 1) * size
+        ends = tile == edge
         if ends:
             if ALONE:
                 all_best, all_mass, all_sum = fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
             else:
                 slot = _slot_of(split, length, size, TOKENS, PROGRAMS)
                 _leave(parts, slot, row, stores, best, tl.max(mass, 1), sum_, WIDTH, GROUP, SIZE, PARTS)
-            best = tl.full(best.shape, NOTHING, dtype=WIDE)
-        own, own_v = _scored_paths(
-            memory, q, tl.maximum(alike, tile * TOKENS), (tile + 1) * TOKENS, lineage_ptr, row, first, BLOCK_SIZE,
-            NODES, STEPS, WIDTH, GROUP, KV_HEADS, SIZE,
+            best, edge = tl.full(best.shape, NOTHING, dtype=WIDE), edge + size
+        best, mass, sum_ = _end_of_paths(
+            memory, q, tile, alike, lineage_ptr, row, last, first, best, mass, sum_, BLOCK_SIZE, NODES, BESIDE, STEPS,
+            TOKENS, WIDTH, GROUP, KV_HEADS, SIZE,
         )  # fmt: skip
-        top = highest(own, scale)
-        # Of a row that sees no further nothing changes.
-        if NODES > 1:
-            position = tile * TOKENS + tl.arange(0, TOKENS)
-            reads = position < alike
-            block = tl.load(row_table_ptr + position // BLOCK_SIZE, mask=reads, other=0)
-            scores, v = _scored(memory, q, block, position.to(tl.uint32), reads, BLOCK_SIZE, KV_HEADS, SIZE)
-            scores = tl.where(reads[None, :], scores, float("-inf"))
-            top = tl.maximum(top, highest(scores, scale))
-            best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
-        best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
     last_split = last // TOKENS // size
     goes_on = last_split > split
     crossed = furthest // TOKENS // size > split
@@ -248,27 +243,45 @@ def _paths_of_size(
 
 
 @triton.jit
-def _before(
-    memory, q, end, size,
-    BLOCK_SIZE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+def _end_of_paths(
+    memory, q, tile, alike, lineage_ptr, row, last, first, best, mass, sum_,
+    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, BESIDE: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Return the tiles below one as one part: splits of so many tiles, which all rows see alike, added in order."""
-    _, _, _, _, row_table_ptr, _, scale, _, _, _, _ = memory
-    best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
-    all_best, all_mass, all_sum = best, tl.max(mass, 1), sum_
-    edge = size
-    for tile in range(end):
-        read = (tile * TOKENS + tl.arange(0, TOKENS)).to(tl.uint32)
-        block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-        scores, v = _scored(memory, q, block, read, None, BLOCK_SIZE, KV_HEADS, SIZE)
-        top = highest(scores, scale)
-        ends = tile == edge
-        if ends:
-            all_best, all_mass, all_sum = fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
-            # What the sums hold fades to zero, as where a program leaves a part.
-            best, edge = tl.maximum(tl.minimum(top, NOTHING), NOTHING), edge + size
+    """Add a tile at or behind the length: what is alike for all rows, then what each node has on its path."""
+    _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
+    SOME: tl.constexpr = NODES > BESIDE
+    begin, behind = tl.maximum(alike, tile * TOKENS), (tile + 1) * TOKENS
+    if SOME:
+        top = highest_of_nodes(
+            memory, q, tile * TOKENS, behind, lineage_ptr, row, last, scale, BLOCK_SIZE, WIDTH, GROUP, KV_HEADS, SIZE
+        )  # fmt: skip
+    else:
+        own, own_v = scored_paths(
+            memory, q, begin, behind, lineage_ptr, row, first, BLOCK_SIZE, NODES, STEPS, WIDTH, GROUP, KV_HEADS, SIZE
+        )  # fmt: skip
+        top = highest(own, scale)
+    # Of a row that sees no further nothing changes.
+    if NODES > 1:
+        position = tile * TOKENS + tl.arange(0, TOKENS)
+        reads = position < (length if SOME else alike)
+        block = tl.load(row_table_ptr + position // BLOCK_SIZE, mask=reads, other=0)
+        scores, v = scored(memory, q, block, position.to(tl.uint32), reads, BLOCK_SIZE, KV_HEADS, SIZE)
+        scores = tl.where(reads[None, :], scores, float("-inf"))
+        top = tl.maximum(top, highest(scores, scale))
+        if SOME:
+            scores = tl.where((position < alike)[None, :], scores, float("-inf"))
         best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
-    return fold(all_best, all_mass, all_sum, best, tl.max(mass, 1), sum_)
+    if SOME:
+        for some in tl.range(first, first + NODES, BESIDE, num_stages=2):
+            own, own_v = scored_paths(
+                memory, q, begin, behind, lineage_ptr, row, some, BLOCK_SIZE, BESIDE, STEPS, WIDTH, GROUP, KV_HEADS,
+                SIZE,
+            )  # fmt: skip
+            best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
+    else:
+        best, mass, sum_ = take(own, top, own_v, scale, best, mass, sum_)
+    return best, mass, sum_
 
 
 @triton.jit
@@ -285,35 +298,6 @@ def _finish(
 
 
 @triton.jit
-def _scored_paths(
-    memory, q, begin, end, lineage_ptr, row, first,
-    BLOCK_SIZE: tl.constexpr, NODES: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
-    KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    """Return scores and values of the last steps of a tile along the paths of some nodes, beside one another.
-
-    Each row sees its own node's path, up to its position. What others have there weighs nothing, and adds nothing.
-    """
-    _, positions_ptr, _, _, row_table_ptr, _, _, _, _, length, room = memory
-    column = tl.arange(0, STEPS * NODES * _STEP)
-    node = first + column // _STEP % NODES
-    exists = node < WIDTH
-    last = tl.load(positions_ptr + node, mask=exists, other=-1).to(tl.int32)
-    position = begin + column // (NODES * _STEP) * _STEP + column % _STEP
-    sees = (position <= tl.minimum(last, room - 1)) & (position < end)
-    depth = position - length
-    at = lineage_ptr + tl.minimum(node, WIDTH - 1) * WIDTH + tl.maximum(depth, 0)
-    ancestor = tl.load(at, mask=(depth > 0) & (depth < WIDTH), other=0)  # what stands behind a node is not read
-    place = tl.where(depth > 0, length + ancestor, position)
-    # A row that has no place in its sequence's blocks reads nothing.
-    reads = sees & (place < room)
-    read = tl.where(reads, place, 0).to(tl.uint32)
-    block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-    scores, v = _scored(memory, q, block, read, reads & (block != 0), BLOCK_SIZE, KV_HEADS, SIZE)
-    return tl.where(sees[None, :] & (node[None, :] == (row // GROUP)[:, None]), scores, float("-inf")), v
-
-
-@triton.jit
 def _queries(
     memory, row, known,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
@@ -324,24 +308,6 @@ def _queries(
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     fits = known[:, None] & (column < SIZE)[None, :]
     return tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
-
-
-@triton.jit
-def _scored(
-    memory, q, block, read, reads, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr
-):  # fmt: skip
-    """Return the products of queries and a tile of keys, and the tile's values; what is not read is zero."""
-    _, _, keys_ptr, exponents_ptr, _, values_at, _, _, _, _, _ = memory
-    column = tl.arange(0, q.shape[1])[None, :]
-    row = block * (BLOCK_SIZE * KV_HEADS) + (read % BLOCK_SIZE).to(tl.int32) * KV_HEADS
-    place = row.to(tl.int64) * SIZE
-    known = (column < SIZE) if reads is None else (column < SIZE) & reads[:, None]
-    values_ptr = keys_ptr + values_at * SIZE
-    k = tl.load(keys_ptr + place[:, None] + column, mask=known, other=0.0)
-    v = tl.load(values_ptr + place[:, None] + column, mask=known, other=0.0)
-    k = widened(k, exponents_ptr, place, reads, q.dtype, SIZE)
-    v = widened(v, exponents_ptr + values_at, place, reads, q.dtype, SIZE)
-    return tl.dot(q, tl.trans(k), input_precision="ieee"), v
 
 
 @triton.jit
