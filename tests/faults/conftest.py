@@ -71,6 +71,10 @@ class Size:
     def __call__(self, sample: int, whole: int) -> int:
         return self._asked or (whole if self._whole else sample)
 
+    def at_once(self, sample: int, whole: int) -> int:
+        """How many requests run at once: `N` counts trials alone."""
+        return whole if self._whole or self._asked else sample
+
 
 @pytest.fixture
 def size(full: bool) -> Size:

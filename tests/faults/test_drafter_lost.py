@@ -16,13 +16,13 @@ from tests.faults.fleet import Fleet
 from tests.support.warm import START_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 8, 120
+STREAMS, ALL, TOKENS = 8, 16, 120
 
 
 async def test_f1_drafters_killed_under_live_streams(
     fleet: Fleet, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
-    expected = await fleet.expected(STREAMS, TOKENS)
+    expected = await fleet.expected(count := size.at_once(STREAMS, ALL), TOKENS)
     spares = {index: pair.add_drafter() for index, pair in fleet.pairs.items()}
     back: list[float] = []
     for kill in range(size(2, 30)):
@@ -30,7 +30,7 @@ async def test_f1_drafters_killed_under_live_streams(
         pair = fleet.pairs[index]
         await asyncio.to_thread(pair.drafters[spares[index]].bound, START_S)
         before = (await asyncio.to_thread(pair.describe)).generation
-        streams = await fleet.begin_all(STREAMS, TOKENS)
+        streams = await fleet.begin_all(count, TOKENS)
         await asyncio.sleep(rng.uniform(0.0, 0.3))
         killed = time.monotonic()
         await asyncio.to_thread(pair.kill_drafter, spares[index] - 1)

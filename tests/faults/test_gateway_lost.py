@@ -13,15 +13,15 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 8, 100
+STREAMS, ALL, TOKENS = 8, 16, 100
 
 
 async def test_f6_a_killed_gateway_leaves_nothing_behind(fleet: Fleet, size: Size) -> None:
-    expected = await fleet.expected(STREAMS, TOKENS)
+    expected = await fleet.expected(count := size.at_once(STREAMS, ALL), TOKENS)
     released: list[float] = []
     repeated = 0
     for trial in range(size(1, 20)):
-        streams = await fleet.begin_all(STREAMS, TOKENS)
+        streams = await fleet.begin_all(count, TOKENS)
         keyed = request(0, TOKENS)
         keyed.idempotency_key = f"once-{trial}"
         (first,) = await fleet.begin_these([keyed])
