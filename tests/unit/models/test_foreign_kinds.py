@@ -45,7 +45,8 @@ def _answer(texts: Conversations, row: int) -> Answer:
 
 def _served(folder: Path, drafter: Path, answer: Answer, anchor: int) -> Candidates:
     """Return the candidates of the served drafter behind one anchor."""
-    target, block, count = load_target(folder), load_block(drafter), len(answer.ids)
+    # What is trained counts its own confidence, which is served where it is asked for.
+    target, block, count = load_target(folder), load_block(drafter, confident=True), len(answer.ids)
     context = load_context(drafter, target)
     block.reach(64)
     table_1N, slot_1 = torch.arange(1, 5, dtype=torch.int32)[None], torch.zeros(1, dtype=torch.int32)
