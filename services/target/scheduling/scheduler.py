@@ -154,18 +154,32 @@ class Scheduler:
             self._remember_chunks(plan)
         width = plan.width if any(map(_DRAFTED, outcomes)) else 1
         progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
+        # A drafter that looks up may have had nothing: the round was as wide all the same.
+        wide = width if micros is None else plan.width
+        if wide > 1:
+            self._tell_missed(plan, outcomes)
         if plan.rows:
             self._pause.served_at = now
         else:
             self._pause.landed(plan, now, elapsed)
-        if not plan.rows or width != plan.width:
+        if not plan.rows or wide != plan.width:
             return Commit(progress, discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed * 1e6)
-        self._policy.landed(plan.bucket, plan.kind if width > 1 else 1, committed, took, plan.context)
-        plain = self._policy.plain_micros(plan.bucket, plan.context) if width > 1 else 0.0
+        self._policy.landed(plan.bucket, plan.kind if wide > 1 else 1, committed, took, plan.context)
+        plain = self._policy.plain_micros(plan.bucket, plan.context) if wide > 1 else 0.0
         if took is None or not plain:
             return Commit(progress, discarded)
         return Commit(progress, discarded, took, plain * committed / len(plan.rows))
+
+    def _tell_missed(self, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+        """Tells the policy which rows were asked for drafts and had none."""
+        if all(map(_DRAFTED, outcomes)):
+            return
+        rows = frozenset(plan.rows)
+        for outcome in outcomes:
+            request = self._roster.at(outcome.slot, outcome.epoch)
+            if not outcome.drafted and outcome.slot in rows and request is not None and request.draft_cap != 0:
+                self._policy.missed(request.uid)
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
         """Ends with ERROR, and returns, the requests of the oldest planned round, which failed: all of its `slots`."""

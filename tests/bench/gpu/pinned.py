@@ -102,6 +102,11 @@ class PinnedWidth:
         if uid not in self._caps:
             self._adaptive.observe(uid, drafted, accepted, ended, path, trunk)
 
+    def missed(self, uid: int) -> None:
+        """Learns from requests that do not pin."""
+        if uid not in self._caps:
+            self._adaptive.missed(uid)
+
     def choose(self, bucket: int, rows: int, context: int = 0) -> Width:
         """The pinned width, else the adaptive one."""
         self._pinned = bool(self._caps)

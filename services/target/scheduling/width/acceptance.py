@@ -3,6 +3,9 @@
 For each position j it estimates, per request, the chance that draft j matches given that all before it did; with few
 observations of its own it leans on those of all requests. Drafts after the first mismatch tell nothing and are not
 counted, nor is the mismatch of a request's last round, whose end may have cut it.
+
+A drafter that looks up has drafts in some rounds alone: what drafts bring counts by the share of the rounds that have
+them.
 """
 
 from bisect import bisect_left
@@ -15,6 +18,9 @@ from services.target.core.width import Ragged, Width, evenly
 _NO_END = 1 << 40
 _MANY = 5
 """Times the rows that are refreshed at once: of so many some end in most rounds."""
+_LEAST_SHARE = 0.1
+"""Of rounds with drafts, whatever was seen: a text may begin to repeat itself at any token, and plain rounds would not
+show it."""
 _LARGEST_UNIT = 1e12
 """Of counts: far below what a float holds, far above what is left of old rounds."""
 
@@ -106,10 +112,23 @@ class Row:
     """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width.
 
     `nodes` are the chances of a tree's rows, once a round of trees has shown them. `gathered` are tokens by rows,
-    each `worth` so much. Its chain `promised` so many drafts of a few when they were last looked at.
+    each `worth` so much. `offers` are its rounds with drafts and without. Its chain `promised` so many drafts of a few
+    when they were last looked at.
     """
 
-    __slots__ = ("cap", "chances", "expected", "gathered", "left", "nodes", "promised", "rounds", "uid", "worth")
+    __slots__ = (
+        "cap",
+        "chances",
+        "expected",
+        "gathered",
+        "left",
+        "nodes",
+        "offers",
+        "promised",
+        "rounds",
+        "uid",
+        "worth",
+    )
 
     def __init__(self, uid: int, longest: int, cap: int, left: int, widths: int) -> None:
         self.uid = uid
@@ -117,6 +136,7 @@ class Row:
         self.worth = 1.0
         self.promised = 0.0
         self.chances = Chances(longest)
+        self.offers: Chances | None = None
         self.nodes: NodeChances | None = None
         self.cap = cap
         self.left = left
@@ -135,6 +155,7 @@ class Acceptance:
         self._widths = tuple(widths)
         self._longest = max(map(int, widths)) - 1
         self._shared = Chances(self._longest)
+        self._offers: Chances | None = None
         self._rows: dict[int, Row] = {}
         self._sums = [0.0] * len(self._widths)
 
@@ -172,6 +193,8 @@ class Acceptance:
         if drafted == 0:
             return
         self._learn(row, drafted, accepted, ended, path, trunk)
+        if self._offers is not None:
+            self._offered(row, self._offers, True)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
         ends, many = row.left <= self._longest, len(self._rows) // self.refreshed_at_once
@@ -179,6 +202,16 @@ class Acceptance:
             self._refresh(row)
         elif ends:
             self._bound(row)
+
+    def missed(self, uid: int) -> None:
+        """As `WidthPolicy.missed`."""
+        row = self._rows.get(uid)
+        if row is None:
+            return
+        if self._offers is None:
+            self._offers = Chances(1)
+        self._offered(row, self._offers, False)
+        self._refresh(row)
 
     def tokens(self, share: float) -> list[float]:
         """Tokens that a round should commit, by width, which has such a share of the requests."""
@@ -224,13 +257,29 @@ class Acceptance:
 
     def _gathered(self, row: Row, chances: Sequence[float]) -> list[float]:
         """Tokens that a row should commit, by its number of rows, as far as it can use them."""
-        reach, total = 1.0, 1.0
+        reach, total = self._share(row), 1.0
         gathered = [1.0]
         for chance in chances[: self._most(row)]:
             reach *= chance
             total += reach
             gathered.append(total)
         return gathered
+
+    def _offered(self, row: Row, shared: Chances, had: bool) -> None:
+        """Notes whether a round had drafts for a row."""
+        row.offers = row.offers or Chances(1)
+        shared.add(int(had), not had, self._settings.shared_forget)
+        row.offers.add(int(had), not had, self._settings.request_forget)
+
+    def _share(self, row: Row) -> float:
+        """The share of a row's rounds that have drafts."""
+        settings, others = self._settings, self._offers
+        if others is None:
+            return 1.0
+        own, weight = row.offers or Chances(1), settings.optimism_weight
+        known = (others.matched[0] + weight) / (others.tried[0] + weight)
+        share = (own.matched[0] + known * settings.shared_weight) / (own.tried[0] + settings.shared_weight)
+        return max(share, _LEAST_SHARE)
 
     def _chances(self, row: Row, count: int) -> list[float]:
         """A row's chances at the first positions.

@@ -68,6 +68,9 @@ class WidthPolicy(Protocol):
         Of a tree those of rows `path`; the path of its first children begins with the rows `trunk`, at least one.
         """
 
+    def missed(self, uid: int) -> None:
+        """A row was asked for drafts and had none, as behind a lookup that finds nothing."""
+
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them.
 
@@ -122,6 +125,9 @@ class FixedWidth:
         self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
     ) -> None:
         """Nothing to learn."""
+
+    def missed(self, uid: int) -> None:
+        """Nothing either."""
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All of them."""

@@ -104,6 +104,10 @@ class AdaptiveWidth:
         """Learns from one row."""
         self.acceptance.observe(uid, drafted, accepted, ended, path, trunk)
 
+    def missed(self, uid: int) -> None:
+        """Learns that a row had no drafts."""
+        self.acceptance.missed(uid)
+
     def rates(self, bucket: int, context: float = 0.0) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds, with such contexts."""
         expected = self.acceptance.tokens(min(1.0, bucket / max(1, self.acceptance.rows)))
