@@ -4,6 +4,7 @@ from tests.mutants.mutation import Mutant
 
 MACHINE = "tests/unit/target/scheduling/test_scheduler_machine.py::test_blocks_are_conserved_in_random_lives"
 _SCHEDULER = "tests/unit/target/scheduling/test_scheduler.py::"
+_LOOKUPS = "tests/unit/target/scheduling/test_lookups_priced.py::"
 _BURSTS = "tests/unit/target/scheduling/test_bursts.py::"
 _CACHE = "tests/unit/target/cache/test_prefix_cache.py::"
 _ADAPTIVE = "tests/unit/target/scheduling/test_width.py::"
@@ -25,6 +26,20 @@ SCHEDULING = (
         "request.epoch == epoch else None",
         "epoch >= 0 else None",
         f"{_SCHEDULER}test_a_slot_that_changes_hands_in_flight_gets_a_new_epoch",
+    ),
+    Mutant(
+        "a-wide-round-without-drafts-is-taken-for-a-plain-one",
+        "services.target.scheduling.scheduler",
+        "wide = width if micros is None else plan.width",
+        "wide = width",
+        f"{_LOOKUPS}test_a_wide_round_without_drafts_is_told_as_one_with_its_time",
+    ),
+    Mutant(
+        "rounds-without-drafts-teach-nothing",
+        "services.target.scheduling.width.acceptance",
+        "reach, total = self._share(row), 1.0",
+        "reach, total = 1.0, 1.0",
+        f"{_LOOKUPS}test_experts_are_not_read_for_drafts_that_there_are_not",
     ),
     Mutant(
         "rounds-within-a-burst-are-drafted",

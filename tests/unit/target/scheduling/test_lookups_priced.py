@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from services.target.scheduling.width.policy import WidthPolicy
+from services.target.core.width import Width
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
 from tests.unit.target.scheduling.acceptance_profiles import accepted_drafts
+from tests.unit.target.scheduling.scheduling import Rig, spec
 from tests.unit.target.scheduling.test_experts_priced import topical
 
 WIDTHS, BUCKETS = (1, 4, 8), (1, 2, 4, 8)
@@ -86,3 +88,49 @@ def test_a_text_that_begins_to_repeat_itself_is_noticed(rows: int) -> None:
     assert speed(took[:600], tokens[:600]) >= 0.92 * rows / dense(rows, 1)
     best = max(rows * (1.0 + sum(0.8**place for place in range(1, width))) / dense(rows, width) for width in WIDTHS)
     assert speed(took[600:], tokens[600:]) >= 0.9 * best
+
+
+class Noted(FixedWidth):
+    """Rows of four; notes who had no drafts, and which rounds landed at what time."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.without: list[int] = []
+        self.rounds: list[tuple[Width, float | None]] = []
+
+    def missed(self, uid: int) -> None:
+        self.without.append(uid)
+
+    def landed(self, bucket: int, width: Width, committed: int, micros: float | None, context: int = 0) -> None:
+        self.rounds.append((width, micros))
+
+
+def rounds_of(matched: int, micros: float | None, off: bool = False) -> Noted:
+    """What a policy hears of two requests' rounds after their prompts; `matched` below 0: no drafts came."""
+    policy = Noted()
+    rig = Rig(policy=policy)
+    rig.scheduler.add(spec(seed=1, tokens=20), None, 0.0)
+    rig.scheduler.add(spec(seed=2, tokens=20, off=off), None, 0.0)
+    for now in range(1, 5):
+        plan = rig.scheduler.plan(float(now))
+        rig.scheduler.commit(plan, rig.device.execute(plan, matched), float(now), micros)
+    return policy
+
+
+def test_a_wide_round_without_drafts_is_told_as_one_with_its_time() -> None:
+    policy = rounds_of(-1, 700.0)
+    assert len(set(policy.without)) == 2
+    assert (4, 1e6) in policy.rounds, "the longer of its own time and of that between commits"
+    assert all(width == 4 for width, _ in policy.rounds)
+
+
+def test_a_fallback_tells_nothing() -> None:
+    """A drafter that was late says nothing of what lookups find, and the round was plain."""
+    policy = rounds_of(-1, None)
+    assert policy.without == []
+    assert policy.rounds == []
+
+
+def test_who_has_drafts_or_wants_none_is_not_told() -> None:
+    assert rounds_of(2, 700.0).without == []
+    assert len(set(rounds_of(-1, 700.0, off=True).without)) == 1
