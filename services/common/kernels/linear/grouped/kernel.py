@@ -13,20 +13,17 @@ from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.kernel import Sum
 from services.common.kernels.linear.persistent.grouped import grouped_cut
 from services.common.kernels.linear.persistent.launch import launch
-from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.normed import Normed
 
-Cut = PersistentTiling
 
-
-def linear(x_TD: Tensor, weight: GroupedWeight, out_TF: Tensor | None = None, cut: Cut | None = None) -> Tensor:
+def linear(x_TD: Tensor, weight: GroupedWeight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
-    return _launch(Normed(x_TD), weight, Kind.PLAIN, cut, 0.0, out_TF=out_TF)[0]
+    return _launch(Normed(x_TD), weight, Kind.PLAIN, 0.0, out_TF=out_TF)[0]
 
 
-def linear_gated(normed: Normed, weight: GroupedWeight, eps: float, cut: Cut | None = None) -> Tensor:
+def linear_gated(normed: Normed, weight: GroupedWeight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
-    return _launch(normed, weight, Kind.GATED, cut, eps)[0]
+    return _launch(normed, weight, Kind.GATED, eps)[0]
 
 
 def linear_added(
@@ -37,13 +34,12 @@ def linear_added(
     eps: float,
     offset: float = 0.0,
     squares_T: Tensor | None = None,
-    cut: Cut | None = None,
 ) -> tuple[Normed, Tensor]:
     """Return the begun norm of `stream + x @ weight.T`, and that sum."""
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
     added = Sum(stream_TF, norm_F, squares_T, offset)
-    total_TF, normed = _launch(Normed(x_TD), weight, Kind.ADDED, cut, eps, added)
+    total_TF, normed = _launch(Normed(x_TD), weight, Kind.ADDED, eps, added)
     return normed, total_TF
 
 
@@ -51,13 +47,12 @@ def _launch(
     x: Normed,
     weight: GroupedWeight,
     kind: Kind,
-    cut: Cut | None,
     eps: float,
     added: Sum | None = None,
     out_TF: Tensor | None = None,
 ) -> tuple[Tensor, Normed]:
     rows, lines = len(x.rows_TD), len(weight)
-    cut = cut or grouped_cut(*weight.shape, rows, kind)
+    cut = grouped_cut(*weight.shape, rows, kind)
     assert cut, f"a weight of {weight.shape} has no groups"
     codes_TD, scale_TG = rounded_rows(x.rows_TD)
     if out_TF is None:
