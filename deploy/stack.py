@@ -319,9 +319,9 @@ class Stack:
                 raise StackError(failures[0]) from error
             raise
 
-    def actor_logs(self, characters: int = 8000) -> str:
+    def actor_logs(self) -> str:
         """The end of what target and drafter wrote, which the controller hands on."""
-        return (self.run_dir / "cluster.out").read_text(errors="replace")[-characters:]
+        return (self.run_dir / "cluster.out").read_text(errors="replace")[-8000:]
 
     def stop(self) -> None:
         """Asks every process to end, ends by force what is left after stop_s, and removes the run folder."""

@@ -71,10 +71,7 @@ def uniform(seeds_B: Tensor, positions_B: Tensor, purpose: int) -> Tensor:
     return torch.from_numpy((word >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24))
 
 
-def gumbel(
-    seeds_B: Tensor, positions_BW: Tensor, vocab: int, dtype: torch.dtype = torch.float32, out: Tensor | None = None
-) -> Tensor:
+def gumbel(seeds_B: Tensor, positions_BW: Tensor, vocab: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return `gumbel_array` for CPU tensors; seeds are unsigned 64-bit values held in int64."""
     wide = np.float64 if dtype == torch.float64 else np.float32
-    noise = torch.from_numpy(gumbel_array(seeds_B.numpy(), positions_BW.numpy(), vocab, wide))
-    return noise if out is None else out.copy_(noise)
+    return torch.from_numpy(gumbel_array(seeds_B.numpy(), positions_BW.numpy(), vocab, wide))

@@ -135,9 +135,7 @@ class DescriptorListener:
             before.close()
 
 
-def fetch_descriptors(
-    path: str, generation: int, nonce: int, count: int, timeout_s: float = _PEER_TIMEOUT_S
-) -> Fetched:
+def fetch_descriptors(path: str, generation: int, nonce: int, count: int) -> Fetched:
     """The drafter's end: claims the `count` descriptors on offer at `path`.
 
     Raises:
@@ -145,7 +143,7 @@ def fetch_descriptors(
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        peer.settimeout(timeout_s)
+        peer.settimeout(_PEER_TIMEOUT_S)
         peer.connect(path)
         pid = _peer_pid(peer)
         peer.sendall(_CLAIM.pack(generation, nonce))

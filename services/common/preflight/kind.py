@@ -110,13 +110,13 @@ def _file_problem(name: str, path: Path) -> Problem:
     return Problem(name, "is a file", _LAYOUT)
 
 
-def first_bytes(path: Path, count: int = 64) -> bytes:
-    """Return how a file begins; empty when it is no regular file or cannot be read."""
+def first_bytes(path: Path) -> bytes:
+    """Return the first 64 bytes of a file; empty when it is no regular file or cannot be read."""
     try:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(count)
+            return file.read(64)
     except OSError:
         return b""
 

@@ -94,9 +94,9 @@ def overloaded(message: str, retry_after_s: float) -> PacelineError:
     return PacelineError(Code.RESOURCE_EXHAUSTED, Reason.OVERLOADED, message, retry_after_s=retry_after_s)
 
 
-def unavailable(reason: Reason, message: str, retry_after_s: float | None = 1.0) -> PacelineError:
-    """Nobody can serve the call now."""
-    return PacelineError(Code.UNAVAILABLE, reason, message, retry_after_s=retry_after_s)
+def unavailable(reason: Reason, message: str) -> PacelineError:
+    """Nobody can serve the call now; a second later somebody may."""
+    return PacelineError(Code.UNAVAILABLE, reason, message, retry_after_s=1.0)
 
 
 def deadline(message: str) -> PacelineError:

@@ -17,8 +17,8 @@ def observe_certificates(metrics: ServiceMetrics, files: TlsFiles) -> None:
             metrics.certificate_expiry_timestamp_seconds[path].set(seconds)
 
 
-async def follow_certificates(metrics: ServiceMetrics, files: TlsFiles, interval_s: float = 60.0) -> None:
-    """Observes again and again, because the files may be rotated; runs until cancelled, or not at all without TLS."""
+async def follow_certificates(metrics: ServiceMetrics, files: TlsFiles) -> None:
+    """Observes once a minute, because the files may be rotated; runs until cancelled, or not at all without TLS."""
     while files:
         await asyncio.to_thread(observe_certificates, metrics, files)
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(60.0)

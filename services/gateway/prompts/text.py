@@ -1,8 +1,9 @@
 """The text side of one request, counted in tokens: detokenisation, stop strings, and what of it is a thought."""
 
 import codecs
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from services.gateway.prompts.stop_strings import StopCutter, StopStrings
 
@@ -10,28 +11,16 @@ OPEN, CLOSE = "<think>", "</think>"
 """Tags of a thought."""
 
 
-class TokenBytes:
-    """The bytes of every token; special tokens and ids without a token have none."""
+TokenBytes: TypeAlias = tuple[bytes, ...]
+"""The bytes of every token by its id; special tokens and ids without a token have none."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        """Takes the bytes by token id."""
-        self._pieces = tuple(pieces)
 
-    def __len__(self) -> int:
-        """Number of ids known."""
-        return len(self._pieces)
-
-    def with_pieces(self, pieces: Mapping[int, bytes]) -> "TokenBytes":
-        """The same with other bytes for some tokens."""
-        return TokenBytes([pieces.get(token_id, piece) for token_id, piece in enumerate(self._pieces)])
-
-    def of(self, *token_ids: int) -> bytes:
-        """The bytes of tokens, joined; empty for ids beyond the table, as a padded vocabulary has."""
-        pieces, known = self._pieces, len(self._pieces)
-        found = b""
-        for token_id in token_ids:
-            found += pieces[token_id] if token_id < known else b""
-        return found
+def bytes_of(pieces: TokenBytes, token_ids: Sequence[int]) -> bytes:
+    """The bytes of tokens, joined; empty for ids beyond the table, as a padded vocabulary has."""
+    known, found = len(pieces), b""
+    for token_id in token_ids:
+        found += pieces[token_id] if token_id < known else b""
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +40,7 @@ class TextStream:
 
         With `shows_stop` the text ends with the one that ended it.
         """
-        self._bytes_of = token_bytes.of
+        self._pieces = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._cutter = StopCutter(StopStrings(stop), shows_stop) if stop else None
         self._min_tokens = min_tokens
@@ -66,11 +55,11 @@ class TextStream:
         """
         visible = len(token_ids) - hidden
         if self._cutter is None:
-            return Piece(len(token_ids), self._decoder.decode(self._bytes_of(*token_ids[:visible])), False)
+            return Piece(len(token_ids), self._decoder.decode(bytes_of(self._pieces, token_ids[:visible])), False)
         texts: list[str] = []
         for index, token_id in enumerate(token_ids):
             self._count += 1
-            text = self._decoder.decode(self._bytes_of(token_id)) if index < visible else ""
+            text = self._decoder.decode(bytes_of(self._pieces, (token_id,))) if index < visible else ""
             final, stopped = self._cutter.push(text, armed=self._count > self._min_tokens)
             texts.append(final)
             if stopped:
@@ -96,7 +85,10 @@ Spell = Callable[[int], bytes]
 
 
 class ThoughtCount:
-    """Counts the tokens of an answer's thought, its tags among them; one that is not closed goes on to the end."""
+    """Counts the tokens of an answer's thought, its tags among them; one that is not closed goes on to the end.
+
+    Once it has `ended` nothing more is counted.
+    """
 
     def __init__(self, spell: Spell, begun: bool) -> None:
         """`begun` says that the prompt has opened the thought."""
@@ -105,12 +97,12 @@ class ThoughtCount:
         self._text = b""
         self._seen = 0
         self._begun = begun
-        self._ended = False
+        self.ended = False
 
     def push(self, token_ids: Sequence[int]) -> None:
         """More tokens; those behind the thought cost nothing."""
         for token in token_ids:
-            if self._ended:
+            if self.ended:
                 return
             self._seen += 1
             self._text += self._spell(token)
@@ -120,10 +112,10 @@ class ThoughtCount:
     def _begins(self) -> bool:
         start = self._text.lstrip()
         self._begun = start.startswith(OPEN.encode())
-        self._ended = not self._begun and not OPEN.encode().startswith(start)
+        self.ended = not self._begun and not OPEN.encode().startswith(start)
         return self._begun
 
     def _inside(self) -> None:
         self.tokens = self._seen
-        self._ended = CLOSE.encode() in self._text
+        self.ended = CLOSE.encode() in self._text
         self._text = self._text[-len(CLOSE) + 1 :]

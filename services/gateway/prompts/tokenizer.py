@@ -17,7 +17,7 @@ from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer, load_special_tokens
-from services.gateway.prompts.text import CLOSE, OPEN, TokenBytes
+from services.gateway.prompts.text import CLOSE, OPEN, TokenBytes, bytes_of
 
 log = logging.getLogger(__name__)
 PROMPT_END = 8
@@ -83,13 +83,13 @@ class Tokenizer:
             shown = {
                 token_id: token.content.encode() for token_id, token in added if names is None or token.content in names
             }
-            self._showing[names] = self.token_bytes.with_pieces(shown)
+            self._showing[names] = tuple(shown.get(token, piece) for token, piece in enumerate(self.token_bytes))
         return self._showing[names]
 
     def special_ids(self, names: Sequence[str]) -> tuple[int, ...]:
         """The ids of special tokens among some texts; they are no part of any text."""
         found = (self._tokenizer.token_to_id(name) for name in names)
-        return tuple(token for token in found if token is not None and not self.token_bytes.of(token))
+        return tuple(token for token in found if token is not None and not bytes_of(self.token_bytes, (token,)))
 
     def encode(self, text: str, context_limit: int | None = None, special: bool = True) -> list[int]:
         """Token ids of plain text, with the special tokens that the tokenizer itself adds unless `special` is false.
@@ -167,7 +167,7 @@ class Tokenizer:
 
     def token(self, token_id: int) -> tuple[str, bytes]:
         """A token as text and as bytes; special ones by their names."""
-        piece = self.token_bytes.of(token_id)
+        piece = bytes_of(self.token_bytes, (token_id,))
         if piece:
             return piece.decode(errors="replace"), piece
         name = self._tokenizer.id_to_token(token_id) or ""
@@ -254,4 +254,4 @@ def _token_bytes(tokenizer: HuggingFaceTokenizer) -> TokenBytes:
     for token, token_id in vocabulary.items():
         if token_id not in special:
             pieces[token_id] = spell(token)
-    return TokenBytes(pieces)
+    return tuple(pieces)

@@ -145,8 +145,9 @@ class Generation:
             self._finish = end.reason
         position, self._position = self._position, self._position + piece.kept
         token_ids = update.token_ids[: piece.kept]
-        if self._shows.thought is not None:
-            self._shows.thought.push(token_ids)
+        thought = self._shows.thought
+        if thought is not None and not thought.ended:
+            thought.push(token_ids)
         self._last_token = token_ids[-1] if token_ids else self._last_token
         return Delta(
             position,

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+SHORTEST_S, LONGEST_S = 0.5, 30.0
+"""Between these a refused client is told to come back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -18,9 +21,7 @@ class Load:
 class AdmissionRate:
     """Learns how long the queue takes to move by one request."""
 
-    def __init__(self, shortest_s: float = 0.5, longest_s: float = 30.0) -> None:
-        self._shortest_s = shortest_s
-        self._longest_s = longest_s
+    def __init__(self) -> None:
         self._gap_s = 0.0
         self._last: float | None = None
 
@@ -32,4 +33,4 @@ class AdmissionRate:
 
     def retry_after_s(self, waiting: int) -> float:
         """Seconds after which half of a queue of `waiting` requests should have left."""
-        return min(self._longest_s, max(self._shortest_s, self._gap_s * waiting / 2))
+        return min(LONGEST_S, max(SHORTEST_S, self._gap_s * waiting / 2))

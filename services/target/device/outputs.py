@@ -169,7 +169,10 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     result, rows = copies.result, copies.rows
     bucket, width = result.tokens_BW.shape
     flat: list[int] = copies.packed_N[: bucket * (width + 4)].tolist()
-    tokens, counts, accepted, drafted, ends = result.unpack(flat)
+    tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
+    counts, accepted, drafted, ends = (
+        flat[first : first + bucket] for first in range(bucket * width, len(flat), bucket)
+    )
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
     if result.path_BW is None:
         trees: Iterable[_Told] = repeat(_CHAIN, len(rows))

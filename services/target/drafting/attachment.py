@@ -59,9 +59,9 @@ class Attachment:
                 return
         call()
 
-    def wait_over(self, timeout_s: float | None = None) -> bool:
+    def wait_over(self) -> None:
         """Waits until the attachment has ended, for whatever reason."""
-        return self._over.wait(timeout_s)
+        self._over.wait()
 
     def kill(self) -> bool:
         """Kills the drafter's process; False when it is not known."""

@@ -96,7 +96,7 @@ class Rounds:
         if step.table is not None:
             step.table.set(range(self.rows), takes)
         graphs.replay((kind, *shape, mode))
-        _, counts, _, drafted, _ = step.result.unpack(step.result.packed_N.tolist())
+        counts, drafted = step.result.count_B.tolist(), step.result.drafted_B.tolist()
         return counts[: self.rows], drafted[: self.rows]
 
 

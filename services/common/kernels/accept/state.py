@@ -286,10 +286,3 @@ class RoundResult:
         if self.path_BW is None:
             return tokens_BW
         return torch.full_like(tokens_BW, -1).scatter_reduce_(1, self.path_BW, tokens_BW, "amax")
-
-    def unpack(self, flat: list[int]) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
-        """Tokens, counts, accepted, drafted and ends of the numbers of `packed_N`."""
-        bucket, width = self.tokens_BW.shape
-        tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
-        first, second, third, fourth, end = range(bucket * width, bucket * (width + 5), bucket)
-        return tokens, flat[first:second], flat[second:third], flat[third:fourth], flat[fourth:end]

@@ -88,6 +88,11 @@ class Span:
     side_by_side: bool = False
 
     @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return self.positions_BW.numel()
+
+    @property
     def read_BT(self) -> Tensor:
         """The indices that the CPU path reads."""
         assert self.gather_BT is not None, "a span for the CPU path is planned on the CPU"

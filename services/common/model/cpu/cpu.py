@@ -260,7 +260,7 @@ class HostStack:
         writes = list(rows.writes) or [rows.slots_T] * len(rotations)
         places = Places(list(rotations), writes, [], [], [], cast("list[BlockPlan]", list(plans)))
         for part in rows.parts:
-            places.counts.append(part.count)
+            places.counts.append(part.span.count)
         for view in rows.views:
             places.reads.append(view.read_BT)
             places.biases.append(view.bias_B1WT)

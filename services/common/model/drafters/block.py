@@ -112,7 +112,7 @@ class DraftBlock:
         first, width = self._first_row, part.span.width
         take = width - first if count is None else count
         assert 0 < take <= width - first, "a block has no row for so many drafts"
-        if take < width - first and part.count >= _MANY_ROWS:
+        if take < width - first and part.span.count >= _MANY_ROWS:
             rows = Rows(part, ends=range(first, first + take))
         hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
         return hidden_BWD if rows.ends else hidden_BWD[:, first : first + take]

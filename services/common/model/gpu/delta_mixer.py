@@ -37,6 +37,6 @@ class DeltaMixer:
         spans = [plan for plan in plans if isinstance(plan, DeltaSpan)]
         mixed = [
             delta_rows(part_TF, self.constants, own.norm_V, self.eps, span, state_SHKV, ring_SRC)
-            for part_TF, span in zip(into_TF.split([part.count for part in rows.parts]), spans, strict=True)
+            for part_TF, span in zip(into_TF.split([part.span.count for part in rows.parts]), spans, strict=True)
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

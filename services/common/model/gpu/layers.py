@@ -148,7 +148,7 @@ class BlockAttention:
         """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
         (part,), (kv_2NSHD,), (rotation,) = rows.parts, state, rotations
         size = kv_2NSHD.shape[3:]
-        own_2T1HD = normed.rows_TD.new_empty((2, part.count, 1, *size))
+        own_2T1HD = normed.rows_TD.new_empty((2, part.span.count, 1, *size))
         q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows.slots_T, self.spec)
         shape = part.span.positions_BW.shape
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)

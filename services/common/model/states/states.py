@@ -34,11 +34,6 @@ class Part:
     rows_B: Tensor
     valid_B: Tensor | None = None
 
-    @property
-    def count(self) -> int:
-        """How many rows it has."""
-        return self.span.positions_BW.numel()
-
 
 class Rows:
     """Spans of any lengths in one forward. Products run over all rows at once, attention over one span at a time.
@@ -114,7 +109,7 @@ class Rows:
 
     def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:
         """Each span with its rows of a flat tensor, [B, W, ...]."""
-        for part, x in zip(self.parts, x_TX.split([part.count for part in self.parts]), strict=True):
+        for part, x in zip(self.parts, x_TX.split([part.span.count for part in self.parts]), strict=True):
             yield part.span, x.unflatten(0, part.span.positions_BW.shape)
 
 

@@ -87,14 +87,13 @@ def document() -> dict[str, Any]:
                 "post": _post("createResponse", "A response.", ResponsesBody, "ResponseReply", "ResponseReply")
             },
             "/v1/messages": {
-                "post": _as_refused(
-                    _post("createMessage", "Anthropic's Messages.", MessagesBody, "MessageReply", "MessageReply"),
-                    "MessageRefusal",
+                "post": _refused_as_messages(
+                    _post("createMessage", "Anthropic's Messages.", MessagesBody, "MessageReply", "MessageReply")
                 )
             },
             "/v1/messages/count_tokens": {
-                "post": _as_refused(
-                    _whole("countTokens", "Tokens of a message's prompt.", CountBody, "CountReply"), "MessageRefusal"
+                "post": _refused_as_messages(
+                    _whole("countTokens", "Tokens of a message's prompt.", CountBody, "CountReply")
                 )
             },
             "/tokenize": {
@@ -135,9 +134,11 @@ def _get(name: str, summary: str, reply: str) -> dict[str, Any]:
     }
 
 
-def _as_refused(operation: dict[str, Any], form: str) -> dict[str, Any]:
-    """An operation whose refusals have another form."""
-    told = {status: _content(REFUSALS[status], form) for status in operation["responses"] if status in REFUSALS}
+def _refused_as_messages(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation whose refusals are Anthropic's."""
+    told = {
+        status: _content(REFUSALS[status], "MessageRefusal") for status in operation["responses"] if status in REFUSALS
+    }
     return operation | {"responses": operation["responses"] | told}
 
 

@@ -10,10 +10,8 @@ import torch
 from services.common.pair.arena import Arena
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
-from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
 from services.target.drafting.handoff.mailbox import Mailbox
-from services.target.drafting.handoff.pace import Pace
 from services.target.drafting.handoff.protocol import Attached, MessageDrafts
 
 
@@ -31,20 +29,6 @@ class HostHandoff:
         self.generations = Generations()
         self._device = device
 
-    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> HostDrafts:
+    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> MessageDrafts:
         """Asks over the attachment's stream."""
-        return HostDrafts(attachment, attachment.stream, self._device)
-
-
-class HostDrafts(MessageDrafts):
-    """Drafts of one attachment, asked for by its Pace stream."""
-
-    def __init__(self, attachment: Attached, pace: Pace, device: torch.device) -> None:
-        """`device` is the target's."""
-        super().__init__(attachment, pace)
-        self._device = device
-
-    def publish(self, plan: Plan) -> None:
-        """Waits for the copies on a GPU, because the message must not overtake them."""
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+        return MessageDrafts(attachment, attachment.stream, self._device)

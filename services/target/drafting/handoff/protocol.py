@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import torch
+
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.turns import NODES, Ask
@@ -95,11 +97,17 @@ _LEAST_WAIT_S = 0.05
 class MessageDrafts(AttachedDrafts):
     """Drafts that have come when their answer has. One that comes `watchdog_s` after the ask ends the attachment."""
 
-    def __init__(self, attachment: Attached, pace: Pace) -> None:
-        """Asks over `pace`."""
+    def __init__(self, attachment: Attached, pace: Pace, device: torch.device) -> None:
+        """Asks over `pace`; `device` is the target's."""
         super().__init__(attachment)
         self._pace = pace
+        self._device = device
         self._asked = 0.0
+
+    def publish(self, plan: Plan) -> None:
+        """Waits for the copies on a GPU, because the message must not overtake them."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
 
     def ask(self, plan: Plan) -> None:
         """Sends the round and starts the watchdog's time."""

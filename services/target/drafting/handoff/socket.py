@@ -12,9 +12,7 @@ from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.turns import asking_end
 from services.target.core.drafts import Drafts
-from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
-from services.target.drafting.handoff.host import HostDrafts
 from services.target.drafting.handoff.mailbox import Mailbox
 from services.target.drafting.handoff.protocol import Attached, MessageDrafts
 
@@ -35,22 +33,14 @@ class SocketHandoff:
         self.generations = Generations()
 
     def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> Drafts:
-        """Asks over the connection that the arena was fetched by."""
+        """Asks over the connection that the arena was fetched by, and ends it with the attachment.
+
+        The Pace stream then only tells when that is over.
+        """
         connection = take_connection()
         self.in_use = str(HandoffMode.HOST if connection is None else HandoffMode.SOCKET)
         if connection is None:
-            return HostDrafts(attachment, attachment.stream, _CPU)
-        return SocketDrafts(attachment, connection)
-
-
-class SocketDrafts(MessageDrafts):
-    """Drafts of one attachment, asked for by its connection; the Pace stream only tells when it is over."""
-
-    def __init__(self, attachment: Attached, connection: socket.socket) -> None:
-        """Owns the connection and ends it with the attachment."""
+            return MessageDrafts(attachment, attachment.stream, _CPU)
         turns = asking_end(connection)
-        super().__init__(attachment, turns)
         attachment.at_end(turns.close)
-
-    def publish(self, plan: Plan) -> None:
-        """Does nothing: the inputs are already in host memory."""
+        return MessageDrafts(attachment, turns, _CPU)

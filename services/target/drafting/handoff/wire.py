@@ -18,10 +18,9 @@ from services.common.pair.wire_convert import answer_from_pb
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.answers import AnswerPost
 from services.target.drafting.handoff.generations import Generations
-from services.target.drafting.handoff.host import HostDrafts
 from services.target.drafting.handoff.mailbox import Mailbox
 from services.target.drafting.handoff.pace import PaceStream
-from services.target.drafting.handoff.protocol import Attached
+from services.target.drafting.handoff.protocol import Attached, MessageDrafts
 from services.target.drafting.handoff.texts import AskAlone, Asking, Texts
 
 
@@ -46,7 +45,7 @@ class WireHandoff:
         return WireDrafts(attachment, self._device, self._post, asking)
 
 
-class WireDrafts(HostDrafts):
+class WireDrafts(MessageDrafts):
     """Drafts of one attachment; the hosts order the rounds."""
 
     def __init__(self, attachment: Attached, device: torch.device, post: AnswerPost, asking: Asking) -> None:

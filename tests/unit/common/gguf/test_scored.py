@@ -10,6 +10,7 @@ import pytest
 
 from services.common.gguf.file import GgufError
 from services.common.gguf.folder import describing_folder
+from services.gateway.prompts.text import bytes_of
 from services.gateway.prompts.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.support.tiny_gguf import write_gguf
@@ -79,7 +80,7 @@ def test_texts_begin_as_the_file_says_and_come_back(tmp_path: Path) -> None:
     assert pieces(tokenizer, "a  b\n\nc") == ["a", BLANK * 2, "b", "\n\n", "c"]
     assert pieces(tokenizer, "🎉<end_of_turn>") == ["<0xF0>", "<0x9F>", "<0x8E>", "<0x89>", "<end_of_turn>"]
     for text in ("ab  cab é", " a", "🎉\n日本", "<0x41>"):
-        assert b"".join(map(tokenizer.token_bytes.of, tokenizer.encode(text))).decode() == text
+        assert bytes_of(tokenizer.token_bytes, tokenizer.encode(text)).decode() == text
 
 
 def test_the_end_of_a_turn_ends_a_text(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.parsing.form import tags
+from services.gateway.prompts.text import bytes_of
 from services.gateway.prompts.tokenizer import Tokenizer
 from tests.support.fakes_tokenizer import build_tokenizer
 
@@ -35,12 +36,12 @@ def test_a_chat_with_tools_shows_the_tags_of_all_forms(tokenizer: Tokenizer) -> 
     text = "".join(f"a{name}b" for name in (*TAGS, OTHER)) + "c"
     assert tokenizer.decode(tokenizer.encode(text)) == "ab" * 6 + "c"
     for names, expected in ((shown([TOOL]), text.replace(OTHER, "")), (frozenset[str](), "ab" * 6 + "c")):
-        pieces = b"".join(tokenizer.showing(names).of(token) for token in tokenizer.encode(text))
+        pieces = bytes_of(tokenizer.showing(names), tokenizer.encode(text))
         assert pieces.decode() == expected
 
 
 def test_a_chat_without_tools_shows_thoughts_alone(tokenizer: Tokenizer) -> None:
     assert shown([]) == {"<think>", "</think>"}
     text = "<think>a</think>b<tool_call>c"
-    pieces = b"".join(tokenizer.showing(shown([])).of(token) for token in tokenizer.encode(text))
+    pieces = bytes_of(tokenizer.showing(shown([])), tokenizer.encode(text))
     assert pieces.decode() == "<think>a</think>bc"

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 from services.common.preflight.source import Source
 from services.common.preflight.text import tokenizer_problem
 from services.common.request.spelling import speller
-from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.text import TextStream, bytes_of
 from services.gateway.prompts.tokenizer import Tokenizer as Served
 from services.gateway.prompts.tokenizer import TokenizerError, load_tokenizer
 
@@ -70,7 +70,7 @@ def test_text_comes_back_and_never_as_half_a_character(tokenizer: Served, text: 
 
 def test_tokens_of_single_bytes_and_of_blanks_are_what_they_stand_for(tokenizer: Served) -> None:
     ids = tokenizer.encode("🎉 the\n\n", special=False)
-    spelled = [tokenizer.token_bytes.of(token) for token in ids]
+    spelled = [bytes_of(tokenizer.token_bytes, (token,)) for token in ids]
     assert spelled == [b"\xf0", b"\x9f", b"\x8e", b"\x89", b" the", b"\n\n"]
     assert incremental(tokenizer, ids) == ["", "", "", "🎉", " the", "\n\n", ""]
     assert tokenizer.special_ids(("<end_of_turn>", "the")) == (SPECIAL.index("<end_of_turn>"),)

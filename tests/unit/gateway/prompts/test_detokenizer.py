@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken, normalizers
 
 from services.common.request.errors import PacelineError
-from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.text import TextStream, bytes_of
 from services.gateway.prompts.tokenizer import Tokenizer, TokenizerError, load_tokenizer, longest_token
 from tests.support.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
 
@@ -43,7 +43,7 @@ def test_real_text_comes_back_and_never_as_half_a_character(tokenizer: Tokenizer
 
 def test_bytes_one_by_one_give_each_character_once(tokenizer: Tokenizer) -> None:
     text = "日é🎉"
-    by_byte = {tokenizer.token_bytes.of(token): token for token in range(256 + len(SPECIAL) + 200)}
+    by_byte = {bytes_of(tokenizer.token_bytes, (token,)): token for token in range(256 + len(SPECIAL) + 200)}
     ids = [by_byte[bytes([byte])] for byte in text.encode()]
     assert [piece for piece in incremental(tokenizer, ids) if piece] == [*text]
 

@@ -45,11 +45,11 @@ class Shape(NamedTuple):
     gated: bool = False
 
 
-def source_of(shape: Shape, ctas: int = CTAS) -> Source:
+def source_of(shape: Shape) -> Source:
     """Return what a compiler is given."""
     size, group, block, window, gated = shape
     sizes = defined(
-        size=size, group=group, block=block, window=window, gated=int(gated), tokens=TOKENS, splits=SPLITS, ctas=ctas,
+        size=size, group=group, block=block, window=window, gated=int(gated), tokens=TOKENS, splits=SPLITS, ctas=CTAS,
         most_shared=MOST_SHARED,
     )  # fmt: skip
     return Source("span_attention/alone/attend.cu", sizes)

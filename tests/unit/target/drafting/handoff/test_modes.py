@@ -11,9 +11,10 @@ import torch
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
 from services.common.pair.handoff import HandoffMode
+from services.common.pair.turns import answering_end
+from services.target.core.plan import Plan
 from services.target.drafting.handoff.build import build_handoff
-from services.target.drafting.handoff.host import HostDrafts
-from services.target.drafting.handoff.socket import SocketDrafts, SocketHandoff
+from services.target.drafting.handoff.socket import SocketHandoff
 from tests.support.fakes_arena import SHAPE
 from tests.support.fakes_attachment import FakeAttachment
 
@@ -40,11 +41,11 @@ def test_every_mode_says_what_it_is(arena: MemfdArena, mode: HandoffMode) -> Non
 
 def test_a_drafter_that_keeps_no_connection_shows_in_the_mode_in_use(arena: MemfdArena) -> None:
     made = SocketHandoff(arena)
-    assert isinstance(made.open(FakeAttachment(), lambda: None), HostDrafts)
+    made.open(FakeAttachment(), lambda: None)
     assert (made.wanted, made.in_use) == ("socket", "host")
     mine, theirs = socket.socketpair()
-    drafts = made.open(FakeAttachment(), lambda: mine)
-    assert isinstance(drafts, SocketDrafts)
-    assert made.in_use == "socket"
-    mine.close()
-    theirs.close()
+    with mine, theirs:
+        made.open(FakeAttachment(), lambda: mine).ask(Plan(7, 4, (0,), 1, (), (), (), (), ()))
+        ask = answering_end(theirs).receive(1.0)
+        assert made.in_use == "socket"
+        assert ask is not None and ask.round == 7, "asked over the connection"
