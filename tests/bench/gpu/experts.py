@@ -77,11 +77,11 @@ class Layer:
         self.shape, self.rows_TD = shape, drawn(rows, shape.hidden, std=1.0)
         self.squares_T = (self.rows_TD.double().square().sum(1) * 2.0**24).round().long()
         self.router_ED = drawn(-(-shape.count // 16) * 16, shape.hidden)
-        behind = shape.count + shape.rated
-        self.stack = ExpertStack(
-            torch.cat([drawn(1, 2 * shape.inner, shape.hidden) for _ in range(behind)]),
-            torch.cat([drawn(1, shape.hidden, shape.inner) for _ in range(behind)]),
-        )
+        there = shape.count + shape.rated
+        gate_up_EFD = torch.cat([drawn(1, 2 * shape.inner, shape.hidden) for _ in range(there)])
+        down_EDF = torch.cat([drawn(1, shape.hidden, shape.inner) for _ in range(there)])
+        # What all rows take lies behind the experts, in the same memory, and is not counted among them.
+        self.stack = ExpertStack(gate_up_EFD[: shape.count], down_EDF[: shape.count], followed=shape.rated)
         self.rating = Rating(drawn(shape.count), factor=2.5) if shape.rated else None
         self.norm_D = torch.ones(shape.hidden, dtype=dtype, device=device)
         self.stream_TD, self.sums_T = torch.zeros_like(self.rows_TD), torch.zeros_like(self.squares_T)
@@ -124,7 +124,7 @@ class Layer:
 
     def routed(self, gates_TF: Tensor, live_T: Tensor | None = None) -> Routes:
         """Experts of rows."""
-        few = self.shape.rated and len(gates_TF) <= FEW
+        few = self.stack.followed and len(gates_TF) <= FEW
         return route(gates_TF, live_T, self.shape.count, self.shape.top_k, True, None, self.rating, few, early=few)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.bench.gpu.rounds_told import times_of_rounds
 from tests.bench.gpu.shapes import MIXTURES, TINY, mixture
 from tests.gpu.memory import used_bytes
 from tests.integration.pair import PairProcesses
@@ -144,6 +145,7 @@ async def _lines(pair: PairProcesses, name: str, proposer: str, load: Load, voca
                 getattr(after.graphs, kind) - getattr(before.graphs, kind)
                 for kind in ("captures", "recaptures", "reallocations")
             )
+            print(times_of_rounds(pair, streams), file=sys.stderr)
             planned, held = after.budget.total_bytes / 1e9, (used_bytes() - used) / 1e9
             lines.append(
                 Line(

@@ -13,11 +13,9 @@ import argparse
 import asyncio
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,6 +27,7 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.nodes_rounds import round_lines
 from tests.bench.gpu.nodes_verify import attention_lines, choice_lines, verify_lines
+from tests.bench.gpu.rounds_told import times_of_rounds
 from tests.integration.pair import PairProcesses
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import TinyPair
@@ -210,19 +209,8 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
             )  # fmt: skip
             _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
             for one in pairs:
-                _note(_times(one, streams))
+                _note(times_of_rounds(one, streams))
     return lines
-
-
-def _times(pair: PairProcesses, bucket: int) -> str:
-    """Medians of the latest rounds with drafts, and what rounds of a bucket are thought to take, microseconds."""
-    told = pair.describe()
-    rounds = [one for one in told.rounds if one.width > 1] or list(told.rounds)
-    parts = [statistics.median(getattr(one, name) for one in rounds) for name in ("draft_us", "verify_us", "host_us")]
-    costs = {f"{cost.width}{' nodes' * cost.nodes}": round(cost.micros) for cost in told.costs if cost.bucket == bucket}
-    chosen = Counter(f"{one.width}{' nodes' * one.nodes}" for one in told.rounds).most_common()
-    took = f"draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds"
-    return f"  {took}; costs {costs}; rounds {dict(chosen)}"
 
 
 def _share(pair: PairProcesses) -> float:
