@@ -92,15 +92,25 @@ def shape_of(name: str, layers: int, tiny: bool) -> tuple[TinyShape, str, Mappin
     return mixture(name, layers)
 
 
-def served(name: str, proposer: str, load: Load, layers: int, tiny: bool) -> Iterator[Line]:
-    """Yield a line for each number of streams, and print it."""
+def served(name: str, proposer: str, load: Load, layers: int, tiny: bool, fixed: bool = False) -> Iterator[Line]:
+    """Yield a line for each number of streams, and print it; widths are chosen as for users, or `fixed`."""
     shape, family, changes = shape_of(name, layers, tiny)
     used = used_bytes()
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         models = write_configs(Path(folder) / "models", shape, family, changes)
         dtype = "bfloat16" if load.device == "cuda" else "float64"
         both = ["--device", load.device, "--dtype", dtype, "--random-weights", "true"]
-        flags = [*both, "--slots", str(load.slots), "--widths", load.widths, "--context-limit", str(load.limit)]
+        flags = [
+            *both,
+            "--adaptive",
+            str(not fixed).lower(),
+            "--slots",
+            str(load.slots),
+            "--widths",
+            load.widths,
+            "--context-limit",
+            str(load.limit),
+        ]
         flags += ["--memory-bytes", str(load.memory_gib << 30)] if load.device == "cuda" else []
         flags += ["--drafter-model", "none"] if proposer == "ngram" else []
         drafts = both if proposer == "dflash" else ["--device", load.device, "--proposer", proposer]
@@ -235,12 +245,15 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=0, help="of the target; 0: few")
     parser.add_argument("--memory-gib", type=int, default=FULL.memory_gib, help="what the pair may take of the GPU")
     parser.add_argument("--tiny", action="store_true", help="a tiny pair on a CPU, whose times say nothing")
+    parser.add_argument("--fixed", action="store_true", help="all rounds with drafts have the widest")
     asked = parser.parse_args()
     lines = [
         line
         for name in asked.model
         for proposer in asked.proposer
-        for line in served(name, proposer, load_of(name, asked.tiny, asked.memory_gib), asked.layers, asked.tiny)
+        for line in served(
+            name, proposer, load_of(name, asked.tiny, asked.memory_gib), asked.layers, asked.tiny, asked.fixed
+        )
     ]
     print(table(lines))
     return int(any(line.differ or line.captured for line in lines))
