@@ -41,7 +41,11 @@ PUBLISHED: Mapping[str, dict[str, int]] = {
     "dflash2": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16},
 }  # fmt: skip
 """Sizes of what a kind has of its own, as published."""
-SHAPES = {"qwen3-8b": replace(QWEN3_8B, block_size=8), "qwen3.5-27b": replace(QWEN3_5_27B, block_size=8)}
+SHAPES = {
+    "qwen3-8b": replace(QWEN3_8B, block_size=8),
+    "qwen3.5-27b": replace(QWEN3_5_27B, block_size=8, heads=32, kv_heads=8, head_dim=128),
+}
+"""Published drafters of hybrids have Qwen3's heads, not their target's."""
 
 
 @dataclass(frozen=True)
