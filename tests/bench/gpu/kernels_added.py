@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -32,6 +32,31 @@ def kernels_of(replay: Callable[[], object], repeats: int = 10) -> str:
 
     Behind them stand the kernels of the last replay in order, with what each adds.
     """
+    return table(_traced(replay, repeats), repeats)
+
+
+def places_of(replay: Callable[[], object], layers: int, before: int = 20) -> str:
+    """Return a line for each kernel by its place in a layer, what all of them add to a replay, behind some others."""
+    for _ in range(before):
+        replay()
+    return "\n".join(places(_traced(replay, 1), layers))
+
+
+def places(ran: Sequence[Ran], layers: int) -> list[str]:
+    """Return microseconds that one replay's kernels add, by name and place among those of a name in a layer."""
+    rows = added(ran)
+    counts, seen = Counter(row.name for row in rows), Counter[str]()
+    sums: defaultdict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        in_layer, at = counts[row.name] // layers, seen[row.name]
+        seen[row.name] += 1
+        place = f"{1 + at % in_layer} of {in_layer}" if at < in_layer * layers else "beside"
+        sums[f"{place:>8}  {row.name[:_NAME]}"].append(row.added)
+    ordered = sorted(sums.items(), key=lambda item: -sum(item[1]))
+    return [f"{sum(own):9.1f} us, {len(own):>3} x {sum(own) / len(own):7.2f}  {name}" for name, own in ordered]
+
+
+def _traced(replay: Callable[[], object], repeats: int) -> list[Ran]:
     from torch.profiler import ProfilerActivity, profile
 
     replay()
@@ -40,12 +65,11 @@ def kernels_of(replay: Callable[[], object], repeats: int = 10) -> str:
         for _ in range(repeats):
             replay()
         torch.cuda.synchronize()
-    ran = [
+    return [
         Ran(event.name, event.time_range.start, event.time_range.end)
         for event in found.events()
         if event.device_type.name == "CUDA"
     ]
-    return table(ran, repeats)
 
 
 def added(ran: Sequence[Ran]) -> list[Added]:

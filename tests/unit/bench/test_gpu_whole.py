@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.rule import fits
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
+from tests.bench.gpu.kernels_added import Ran, places
 from tests.bench.gpu.products import whole
 from tests.bench.gpu.products.cases import Case
 from tests.bench.gpu.products.choices import Cut, choices_of, serving
@@ -75,12 +77,38 @@ def test_choices_are_the_library_and_the_listed_tilings_by_names_of_their_own() 
 def test_the_command_compares_bits_and_saves_its_ratios(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = "2x4 --products o --captures 1 --turns 1 --replays 1 --shape tiny --device cpu --dtype float32"
+    arguments = "2x4 2p32 --products o --captures 1 --turns 1 --replays 1 --shape tiny --device cpu --dtype float32"
     monkeypatch.setattr(sys, "argv", ["whole", *arguments.split(), "--memory-gb", "0.5", "--save", str(tmp_path)])
     assert whole.main() == 0
     (file,) = tmp_path.glob("gpu_cpu_products_*_whole.json")
     saved = json.loads(file.read_text())
-    (row,) = saved["verifies"]
-    assert (saved["bench"], row["verify"], row["differ"]) == ("products", "2x4", [])
-    assert {whole.TABLES, "o: library"} < set(row["ratios"])
-    assert "2x4: " in capsys.readouterr().out
+    assert (saved["bench"], [(row["step"], row["differ"]) for row in saved["steps"]]) == (
+        "products", [("2x4", []), ("2p32", [])]
+    )  # fmt: skip
+    assert all({whole.TABLES, "o: library"} < set(row["ratios"]) for row in saved["steps"])
+    out = capsys.readouterr().out
+    assert "2x4: " in out
+    assert "2p32: " in out
+
+
+def test_weights_of_4096_have_candidates_of_their_own_that_fill_whole_waves() -> None:
+    gates = Case("gate_up", 24_576, 4096, 512)
+    assert (gates.hidden, Case("down", 4096, 12_288, 512).hidden) == (4096, 4096)
+    found = [cut for cut in choices_of(gates).values() if cut is not None]
+    assert not set(found) & set(wide_tilings("gate_up", 512))
+    for cut in found:
+        assert fits(cut, *gates.product[:2]), cut
+        tiles, ctas = cut.tiles(512, 12_288) * cut.cluster, cut.grid(512, 12_288, 132)[0]
+        assert tiles / ctas / -(-tiles // ctas) > 0.96, cut
+
+
+def test_kernels_are_told_by_their_place_in_a_layer() -> None:
+    names = ["begin", *["product", "attend", "product"] * 2, "product"]
+    ran = [Ran(name, float(number), number + 1 + 0.5 * (number == 3)) for number, name in enumerate(names)]
+    assert [" ".join(line.split()) for line in places(ran, layers=2)] == [
+        "2.5 us, 2 x 1.25 2 of 2 product",
+        "2.0 us, 2 x 1.00 1 of 1 attend",
+        "1.5 us, 2 x 0.75 1 of 2 product",
+        "1.0 us, 1 x 1.00 beside begin",
+        "1.0 us, 1 x 1.00 beside product",
+    ]

@@ -37,8 +37,8 @@ def main() -> int:
     settings = replace(scale.settings(chosen.memory_gb), slots=slots, shape=SHAPES[shape])
     with Mps(scale.on_gpu) as environment, tempfile.TemporaryDirectory(prefix="pl") as folder:
         options = PairOptions(
-            environment={**environment, FOLDER: folder}, drafter_weights=chosen.drafter_weights, short_blocks=True,
-            target=TARGET, drafter=DRAFTER,
+            environment={**environment, FOLDER: folder}, drafter_weights=chosen.drafter_weights,
+            short_blocks=not chosen.whole_blocks, target=TARGET, drafter=DRAFTER,
         )  # fmt: skip
         with ServedPair(settings, Path(folder), options) as pair:
             described = pair.describe()
@@ -68,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=int, default=512, help="tokens of each request")
     parser.add_argument("--drafter-weights", choices=("dtype", "int8"), default="int8")
+    parser.add_argument("--whole-blocks", action="store_true", help="drafts as the services make them without a flag")
     parser.add_argument("--memory-gb", type=float, default=56.0)
     parser.add_argument("--tiny", action="store_true", help="so small that a CPU shows that all of it runs")
     parser.add_argument("--save", default="")

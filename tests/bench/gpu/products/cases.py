@@ -18,6 +18,11 @@ class Case:
     rows: int
 
     @property
+    def hidden(self) -> int:
+        """Width of the stream: what gates or is cut into heads reads it, all else is added to it."""
+        return self.depth if self.name in ("qkv", "gate_up") else self.outputs
+
+    @property
     def product(self) -> Product:
         """Outputs, depth and rows."""
         return self.outputs, self.depth, self.rows

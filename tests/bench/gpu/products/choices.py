@@ -23,7 +23,9 @@ KINDS = {
 def choices_of(case: Case) -> dict[str, Cut]:
     """Return what may compute a product, by name: the library, and listed tilings."""
     listed: dict[str, Cut] = {f"{case.name}: library": None}
-    return listed | {f"{case.name}: {told(tiling)}": tiling for tiling in wide_tilings(case.name, case.rows)}
+    return listed | {
+        f"{case.name}: {told(tiling)}": tiling for tiling in wide_tilings(case.name, case.rows, case.hidden)
+    }
 
 
 def told(tiling: PersistentTiling) -> str:

@@ -57,10 +57,8 @@ _GATE_UP: dict[int, tuple[_Cut, ...]] = {
     768: ((256, 76, 1, 1, 2), (192, 100, 1, 2), (192, 100, 1, 1, 2), (128, 112, 1, 2)),
     1024: ((256, 76, 1, 1, 2), (128, 120, 1, 2), (128, 120, 1, 1, 2), (192, 76, 1, 2)),
 }  # fmt: skip
-_LISTED = {
-    "qkv": (Kind.PLAIN, _QKV), "o": (Kind.ADDED, _ADDED), "gate_up": (Kind.GATED, _GATE_UP),
-    "down": (Kind.ADDED, _ADDED),
-}  # fmt: skip
+_KINDS = {"qkv": Kind.PLAIN, "o": Kind.ADDED, "gate_up": Kind.GATED, "down": Kind.ADDED}
+_LISTED = {"qkv": _QKV, "o": _ADDED, "gate_up": _GATE_UP, "down": _ADDED}
 ROWS = tuple(_QKV)
 _LATER: dict[int, tuple[_Cut, ...]] = {
     384: ((128, 112, 1), (128, 120, 1, 1, 2), (128, 128, 1, 1, 2)),
@@ -70,14 +68,47 @@ _LATER: dict[int, tuple[_Cut, ...]] = {
     ),
 }  # fmt: skip
 """Gates that end beside the next tile."""
+_GATES_4096: dict[int, tuple[_Cut, ...]] = {
+    128: ((128, 96, 1), (128, 96, 1, 1, 2), (64, 96, 1, 2)),
+    256: ((256, 96, 1), (256, 96, 1, 1, 2), (128, 96, 1, 2)),
+    384: ((192, 96, 1, 2), (192, 96, 1, 1, 2)),
+    512: ((256, 96, 1, 2), (256, 96, 1, 1, 2)),
+    768: ((256, 96, 1, 1, 2),),
+    1024: ((256, 96, 1, 2), (256, 96, 1, 1, 2)),
+    4096: ((256, 96, 1, 1, 2),),
+}
+_LATER_4096: dict[int, tuple[_Cut, ...]] = {
+    256: ((128, 96, 1, 2), (128, 96, 1, 1, 2), (128, 128, 1, 2)),
+    384: ((128, 96, 1, 1, 2), (128, 128, 1, 1, 2)),
+    512: ((128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 96, 1, 2)),
+    768: ((128, 112, 1, 2), (128, 112, 1, 1, 2), (128, 96, 1, 2)),
+    1024: ((128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 112, 1, 2)),
+    4096: ((128, 120, 1, 2), (128, 128, 1, 2), (128, 128, 1, 1, 2)),
+}
+_ADDED_4096: dict[int, tuple[_Cut, ...]] = {
+    128: ((64, 64, 1, 2), (64, 64, 1, 2, 2), (128, 32, 1, 1, 2)),
+    256: ((128, 64, 1, 2), (128, 64, 1, 1, 2), (64, 128, 1, 2)),
+    512: ((128, 128, 1, 2), (128, 128, 1, 1, 2)),
+    1024: (),
+}
+_QKV_4096: dict[int, tuple[_Cut, ...]] = {
+    128: ((64, 96, 1, 2), (64, 96, 1, 2, 2)),
+    256: ((128, 96, 1, 2), (128, 96, 1, 1, 2)),
+    512: ((128, 192, 1, 2), (256, 96, 1, 1, 2)),
+    1024: (),
+}
+"""The same for weights of 4,096: tiles that fill whole waves there."""
+_WIDER = 4096
+_LISTED_4096 = {"qkv": _QKV_4096, "o": _ADDED_4096, "gate_up": _GATES_4096, "down": _ADDED_4096}
 
 
-def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
+def wide_tilings(name: str, rows: int, hidden: int = 2560) -> tuple[PersistentTiling, ...]:
     """Return the candidates of a product: plain ones among those of a sum have its norm begun by a launch behind."""
-    kind, listed = _LISTED[name]
+    kind, wider = _KINDS[name], hidden >= _WIDER
+    listed, ending = (_LISTED_4096[name], _LATER_4096) if wider else (_LISTED[name], _LATER)
     most = next((most for most in listed if rows <= most), max(listed))
-    plain = _BESIDE.get(most, ()) if kind == Kind.ADDED else ()
-    later = _LATER.get(most, ()) if kind == Kind.GATED else ()
+    plain = () if wider or kind != Kind.ADDED else _BESIDE.get(most, ())
+    later = ending.get(most, ()) if kind == Kind.GATED else ()
     return (
         *(_fitted(kind, *cut) for cut in listed[most]),
         *(_fitted(Kind.PLAIN, *cut) for cut in plain),
@@ -87,7 +118,9 @@ def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
 
 def everything() -> tuple[PersistentTiling, ...]:
     """Return all of them once."""
-    found = (wide_tilings(name, rows) for name in _LISTED for rows in ROWS)
+    found = (
+        wide_tilings(name, rows, hidden) for name in _LISTED for rows in (*ROWS, _WIDER) for hidden in (2560, _WIDER)
+    )
     return tuple(dict.fromkeys(tiling for each in found for tiling in each))
 
 
