@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.linear.persistent.wide import wide_cut
 from services.target.core.plan import Chunk
 from services.target.device.packing import packed
 from services.target.device.steps import kind_of
@@ -244,7 +245,8 @@ def _cases(chosen: argparse.Namespace, step: Step) -> list[Case]:
 def _row(chosen: argparse.Namespace, trial: Trial) -> Row:
     plan: dict[str, Mapping[Case, Cut]] = {TABLES: {}}
     for case in _cases(chosen, trial.step):
-        plan |= {name: {case: cut} for name, cut in choices_of(case).items()}
+        serves = wide_cut(*case.product, KINDS[case.name][0])
+        plan |= {name: {case: cut} for name, cut in choices_of(case).items() if cut != serves}
     differ, ratios, us = _timed(trial, plan)
     best = best_of(plan, ratios)
     if best and not chosen.once:
