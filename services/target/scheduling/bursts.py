@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from services.target.core.plan import Plan
 from services.target.scheduling.settings import SchedulerSettings
 
-_OWN = 4
+_OWN = 8
 """Rows of a burst that met nobody wait for so many pauses: each has one long gap, where it had several short ones."""
 _GATHERS_S = 0.1
 """Within it what follows the first prompt that met nobody is of its burst."""

@@ -65,12 +65,32 @@ def test_a_row_that_decoded_before_a_burst_waits_for_one_pause(requests: int, se
 
 @LOADS
 def test_rows_of_a_burst_that_met_nobody_wait_once(requests: int, sent_s: float, launch_s: float) -> None:
-    """For four pauses at most; a hundred prompts are too many for one wait."""
+    """For eight pauses at most, which a hundred prompts do not fill."""
     load = Simulation(requests, 16, False, PAUSE_S, sent_s, launch_s)
     load.run()
     for waits in _waits_ms(load):
-        assert max(waits) < 4e3 * PAUSE_S + SHORT_LAST_PACK_MS
-        assert sum(wait > 1e3 * SHORT_S for wait in waits) <= (1 if requests < 100 else 8)
+        assert max(waits) < 8e3 * PAUSE_S + SHORT_LAST_PACK_MS
+        assert sum(wait > 1e3 * SHORT_S for wait in waits) <= 1
+
+
+@pytest.mark.parametrize("requests", [32, 64, SLOTS])
+def test_fewer_than_one_gap_in_a_hundred_is_a_pause(requests: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no burst ends later than by half of the pauses, which pack after pack was interrupted for."""
+    load, before = (Simulation(requests, 512, False, PAUSE_S) for _ in range(2))
+    load.run()
+    monkeypatch.setattr("services.target.scheduling.bursts._OWN", 4)
+    before.run()
+    assert load.figures()[2] < 25
+    assert load.figures()[0] >= 0.999 * before.figures()[0]
+
+
+def test_rows_of_a_burst_that_takes_longer_get_tokens_beside_its_later_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model whose packs take twice as long: a second of silence, then a token beside each pack."""
+    monkeypatch.setattr("tests.bench.bursts.took_ms", lambda plan: took_ms(plan) * (2 if plan.chunks else 1))
+    load = Simulation(SLOTS, 16, False, PAUSE_S)
+    load.run()
+    assert all(sum(wait > 1.5e3 * PAUSE_S for wait in waits) <= 1 for waits in _waits_ms(load))
+    assert 6e3 * PAUSE_S < max(max(waits) for waits in _waits_ms(load)) < 8e3 * PAUSE_S + SHORT_LAST_PACK_MS
 
 
 def _waits_ms(load: Simulation) -> list[list[float]]:

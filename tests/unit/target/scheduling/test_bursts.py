@@ -43,11 +43,11 @@ def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
 class Timed:
     """Rounds of a scheduler whose packs have 16 tokens; each takes as long as is said.
 
-    Bursts that met nobody pause for 0.04 s, a fourth of it otherwise.
+    Bursts that met nobody pause for 0.04 s, an eighth of it otherwise.
     """
 
     def __init__(self) -> None:
-        self.rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, pause_s=0.01)
+        self.rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, pause_s=0.005)
         self.now = 100.0
 
     def add(self, prompts: int, length: int) -> None:
@@ -104,7 +104,7 @@ def test_a_pack_whose_end_was_seen_late_makes_no_other_one_short() -> None:
 
 
 @pytest.mark.parametrize(("decoded_s", "pauses"), [(0.05, True), (0.2, False)])
-def test_rows_that_decoded_before_a_burst_wait_for_a_fourth_of_what_its_own_do(decoded_s: float, pauses: bool) -> None:
+def test_rows_that_decoded_before_a_burst_wait_for_an_eighth_of_what_its_own_do(decoded_s: float, pauses: bool) -> None:
     """What begins within 0.1 s is of one burst: clients send its requests one by one. Packs take 10 ms."""
     timed = Timed()
     timed.add(1, 32)

@@ -140,9 +140,9 @@ def test_nobody_pauses_for_long() -> None:
 
 
 def test_a_pause_counts_the_prompts_that_end_it() -> None:
-    """The third round would end 0.6 s behind the first; a burst that met nobody may pause for 0.48."""
-    assert burst(0.2, 3) == [(), (), (0,)]
-    assert burst(0.12, 3) == [(), (), ()]
+    """The third round would end 1.2 s behind the first; a burst that met nobody may pause for 0.96."""
+    assert burst(0.4, 3) == [(), (), (0,)]
+    assert burst(0.24, 3) == [(), (), ()]
 
 
 def test_no_width_is_chosen_for_a_round_that_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
