@@ -81,6 +81,10 @@ MIXTURES: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
     "laguna-xs": (LAGUNA_XS, "laguna", EXPERTS_LAGUNA),
 }
 """Shape, family and keys of config.json of mixtures of experts, with few of their layers."""
+RACED: dict[str, tuple[TinyShape, str, dict[str, Any]]] = {
+    "qwen3-30b-a3b": (replace(QWEN3_30B_A3B, draft_layers=8), "qwen3_moe", EXPERTS_30B)
+}
+"""The same of mixtures whole, with the drafter that is published for them: what is raced beside dense models."""
 
 
 def mixture(name: str, layers: int = 0) -> tuple[TinyShape, str, dict[str, Any]]:
@@ -122,6 +126,12 @@ PROFILES = {
 }
 SCHEDULES = {f"K{width - 1}": rates for width, rates in VLLM.items()} | PROFILES
 """Rates that hold at every width; K15, K7 and K3 are vLLM's."""
+
+
+def raced(name: str, weights: str = "bf16", tiny: bool = False) -> tuple[TinyShape, str, dict[str, Any]]:
+    """Shape, family and keys of config.json of a raced model with weights of a format; a tiny one has its family."""
+    shape, family, changes = RACED.get(name) or (SHAPES[name], "qwen3", {})
+    return (TINY, family, FORMATS[weights]) if tiny else (shape, family, changes | FORMATS[weights])
 
 
 def named(shape: str, weights: str) -> str:

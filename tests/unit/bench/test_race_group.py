@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, p
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import PeerOptions, order_of, peer_leg
 from tests.bench.gpu.rig import RigSettings
-from tests.bench.gpu.shapes import PROFILES, TINY
+from tests.bench.gpu.shapes import PROFILES, TINY, raced
 from tests.bench.race import RESULTS, table
 from tests.unit.bench.fake_vllm import write_fake_sglang, write_fake_vllm
 from tests.unit.bench.test_race import KEYS
@@ -267,6 +270,23 @@ def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
     assert version == "0.99"
     assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * repeats_of(2), [18] * repeats_of(2)]
     assert [[[count for _, count in stream] for stream in one.streams] for one in found] == [[[4, 4]] * 2] * 2
+
+
+def test_routes_of_a_mixture_with_made_up_weights_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nowhere else, so that a dense model's peer is told what it always was."""
+    shape, family, changes = raced("qwen3-30b-a3b", "fp8")
+    assert (shape.layers, changes["num_experts"], changes["quantization_config"]["quant_method"]) == (48, 128, "fp8")
+    told: list[Mapping[str, str]] = []
+
+    def answer(command: Sequence[str], env: Mapping[str, str], **options: object) -> None:
+        told.append(env)
+        Path(command[-1]).write_text('{"version": "0", "measured": []}')
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    for settings in (SETTINGS, replace(SETTINGS, family=family, changes=changes)):
+        peer_leg(Leg("vllm", (Job("P65", 8, 1, "fixed", 7),)), settings, PeerOptions(tmp_path))
+    strategies = [env.get("VLLM_MOE_ROUTING_SIMULATION_STRATEGY") for env in told]
+    assert strategies == [None, "uniform_random"]
 
 
 def test_sglang_races_the_flat_profile_alone_since_its_steps_bring_a_mean() -> None:

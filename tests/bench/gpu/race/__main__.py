@@ -26,15 +26,16 @@ from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, SGLANG, VLLM, Cho
 from tests.bench.gpu.race.rows import Drafter
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE, Scale
 from tests.bench.gpu.race.theirs import PeerOptions, peer_leg
-from tests.bench.gpu.shapes import FORMATS, SHAPES, named
+from tests.bench.gpu.shapes import named, raced
 from tests.bench.race import RESULTS, latencies, table
 
 
 def main() -> int:
     """Runs the groups that were asked for, or says what would run."""
     chosen = arguments(__doc__ or "")
-    scale = TINY_SCALE if chosen.tiny else replace(FULL_SCALE, shape=SHAPES[chosen.shape])
-    settings = replace(scale.settings(chosen.memory_gb), changes=FORMATS[chosen.weights])
+    shape, family, changes = raced(chosen.shape, chosen.weights, chosen.tiny)
+    scale = replace(TINY_SCALE if chosen.tiny else FULL_SCALE, shape=shape)
+    settings = replace(scale.settings(chosen.memory_gb), family=family, changes=changes)
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     flags = ["--prefer", chosen.prefer, *chosen.flags.split()]
     peers = {
@@ -68,6 +69,7 @@ def _run(
     group: str, legs: Sequence[Leg], sides: Mapping[str, Side], chosen: argparse.Namespace, scale: Scale
 ) -> Result:
     """What a group has measured; until the last leg it is kept in a file, should the machine be taken away."""
+    Path(chosen.save).mkdir(parents=True, exist_ok=True)
     file = Path(chosen.save) / f"unfinished_race_{group.replace(',', '_')}.json"
     with Meter(chosen.gpu) if scale.on_gpu else NoMeter() as meter:
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from services.target.settings import THROUGHPUT
 from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, OUTS, PARTS, SCHEDULES, requests_of
-from tests.bench.gpu.shapes import FORMATS, SHAPES
+from tests.bench.gpu.shapes import FORMATS, RACED, SHAPES
 from tests.bench.race import FIRST_SHAPE, RESULTS
 
 
@@ -35,7 +35,7 @@ def arguments(description: str) -> argparse.Namespace:
 
 def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="requests at once, as 1,8; without it 1,8 and 32 and 64,128, one by one")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default=FIRST_SHAPE, help="of the model")
+    parser.add_argument("--shape", choices=sorted(SHAPES | RACED), default=FIRST_SHAPE, help="of the model")
     parser.add_argument("--weights", choices=sorted(FORMATS), default="bf16", help="format of both sides' target")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
     parser.add_argument("--drafts", type=int, nargs="*", default=(), help="the only K; all of each load's without")

@@ -26,6 +26,9 @@ QUIET = {
 }  # fmt: skip
 """Nothing is fetched or reported; greedy decoding needs no sampler of another library."""
 
+ROUTED = ("qwen3_moe",)
+"""Families whose rows choose experts."""
+
 
 @dataclass(frozen=True)
 class PeerOptions:
@@ -75,6 +78,9 @@ def peer_leg(leg: Leg, settings: RigSettings, options: PeerOptions) -> tuple[str
         told = order_of(leg, settings, folder, options.memory_fraction)
         order.write_text(json.dumps(told))
         environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
+        if settings.family in ROUTED:
+            # Made-up weights may send all rows to a few experts, whose bytes are few: routes are drawn instead.
+            environment["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"] = "uniform_random"
         if leg.side == SGLANG and told["k"]:
             # SGLang has no rates by position: each step brings the floor or the ceiling of a mean.
             environment["SGLANG_SIMULATE_ACC_LEN"] = str(expected_tokens(tuple(told["rates"]), told["k"] + 1))
