@@ -170,9 +170,8 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     bucket, width = result.tokens_BW.shape
     flat: list[int] = copies.packed_N[: bucket * (width + 4)].tolist()
     tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
-    counts, accepted, drafted, ends = (
-        flat[first : first + bucket] for first in range(bucket * width, len(flat), bucket)
-    )
+    first, second, third, fourth, last = range(bucket * width, bucket * (width + 5), bucket)
+    counts, accepted, drafted, ends = flat[first:second], flat[second:third], flat[third:fourth], flat[fourth:last]
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
     if result.path_BW is None:
         trees: Iterable[_Told] = repeat(_CHAIN, len(rows))
