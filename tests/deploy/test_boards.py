@@ -2,21 +2,16 @@
 
 import re
 
-import pytest
-
 from deploy.grafana.boards import BOARDS
 from deploy.grafana.panels import Panel
+from tests.support.cases import each
 
-PANELS = {f"{board.uid}: {panel.title}": panel for board in BOARDS for panel in board.panels}
+PANELS = [panel for board in BOARDS for panel in board.panels]
 PER_SECOND = {"tps", "reqps", "ops", "Bps"}
 COUNTERS = re.compile(r"rate\((\w+)")
 
 
-@pytest.fixture(params=PANELS)
-def panel(request: pytest.FixtureRequest) -> Panel:
-    return PANELS[request.param]
-
-
+@each("panel", PANELS)
 def test_a_share_of_two_counters_ends_at_all_of_them(panel: Panel) -> None:
     """Prometheus stretches a rate to the ends of its window, but not below zero: two counters of one start differ."""
     for expression, _ in panel.expressions:
@@ -24,6 +19,7 @@ def test_a_share_of_two_counters_ends_at_all_of_them(panel: Panel) -> None:
             assert expression.startswith("clamp_max("), expression
 
 
+@each("panel", PANELS)
 def test_events_are_counted_whole(panel: Panel) -> None:
     """One restart is not 1.05 of them."""
     for expression, _ in panel.expressions:
@@ -31,11 +27,13 @@ def test_events_are_counted_whole(panel: Panel) -> None:
             assert expression.startswith("round("), expression
 
 
+@each("panel", PANELS)
 def test_no_two_curves_have_one_name(panel: Panel) -> None:
     legends = [legend for _, legend in panel.expressions]
     assert len(legends) == len({*legends}), legends
 
 
+@each("panel", PANELS)
 def test_what_goes_on_for_a_second_says_so(panel: Panel) -> None:
     for expression, legend in panel.expressions:
         if re.match(r"sum by \([^)]*\) \(rate\(", expression) and "/" not in expression:
@@ -43,11 +41,13 @@ def test_what_goes_on_for_a_second_says_so(panel: Panel) -> None:
             assert unit or legend.endswith("a second"), f"{panel.unit} of {legend}"
 
 
+@each("panel", PANELS)
 def test_a_legend_is_more_than_a_number(panel: Panel) -> None:
     for _, legend in panel.expressions:
         assert panel.heatmap or legend not in ("{{position}}", "{{width}}", "{{le}}"), legend
 
 
+@each("panel", PANELS)
 def test_events_that_nobody_counted_are_no_lack_of_traffic(panel: Panel) -> None:
     counted = all(expression.startswith("round(") for expression, _ in panel.expressions)
     others = any(name in panel.expressions[0][0] for name in ("DCGM_", "kube_", "container_"))

@@ -12,6 +12,7 @@ from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.helm import readme, schema, values
 from tests.deploy import refused
 from tests.deploy.test_drift import CHART
+from tests.support.cases import each
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -119,7 +120,7 @@ def test_the_schema_accepts_settings_of_target_and_drafter() -> None:
     jsonschema.Draft7Validator(SCHEMA).validate(merged(VALUES, {"workers": {**GOOD, "mps": True}}))
 
 
-@pytest.mark.parametrize(("path", "value"), refused.VALUES)
+@each(("path", "value"), refused.VALUES)
 def test_the_schema_refuses(path: str, value: Any) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(SCHEMA).validate(with_value(path, value))

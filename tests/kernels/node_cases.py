@@ -42,9 +42,15 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             types,
         )
         for tile, nodes, programs, parts, types in (
+            (
+                16,
+                4,
+                2,
+                10,
+                {},
+            ),  # the first becomes code of a GPU by default: half the cost of codes
             (64, 4, 1, 3, CODES),
             (64, 16, 1, 0, CODES),
-            (16, 4, 2, 10, {}),
             (64, 4, 1, 0, {}),
             (64, 16, 1, 0, {}),
         )

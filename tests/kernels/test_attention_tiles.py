@@ -12,6 +12,7 @@ from services.common.kernels.span_attention import hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles, cut_trees
 from services.common.kernels.span_attention.hopper.source import Shape
+from tests.support.cases import each
 
 MOST_SHARED = 227 * 1024
 LONG = 32_768
@@ -108,7 +109,7 @@ def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
     assert cut_blocks(16, 4, 1024, 256, LONG) is None
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
     assert shape.stages >= 3

@@ -20,6 +20,7 @@ from services.common.kernels.linear.persistent.tiling import PersistentTiling, f
 from services.common.kernels.linear.tiling import Int8Cut, int8_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
+from tests.support.cases import each
 
 PROCESSORS, REGISTERS, WARP, TAKEN = 132, 65_536, 32, 240
 WIDTHS, WIDE_WIDTHS = (*range(8, 25, 8), *range(32, 257, 16)), tuple(range(8, 257, 8))
@@ -62,7 +63,7 @@ LISTED = list(
 )
 
 
-@pytest.mark.parametrize("own", LISTED)
+@each("own", LISTED)
 def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     assert own.shared_bytes <= SHARED_BYTES
     assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
@@ -80,8 +81,8 @@ def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     assert not own.later or own.lines // 2 + own.lines // 4 + 24 <= TAKEN
 
 
-@pytest.mark.parametrize("own", LISTED)
-@pytest.mark.parametrize(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
+@each("own", LISTED)
+@each(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
 def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTiling, rows: int, outputs: int) -> None:
     tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
     assert ctas % own.cluster == 0
@@ -104,21 +105,21 @@ def test_the_best_of_a_head_is_found_in_the_tiles_of_its_product(rows: int) -> N
     assert eight_cut(151_936, 2560, 2049, Kind.BEST) is None
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind", "own"), CUTS)
+@each(("lines", "depth", "kind", "own"), CUTS)
 def test_a_tile_that_ends_later_has_steps_enough(lines: int, depth: int, kind: Kind, own: PersistentTiling) -> None:
     assert depth >= own.least_depth
     assert not own.later or (kind, own.wide) == (Kind.GATED, True)
     assert own._replace(later=True).least_depth == own.depth * own.lines // (8 * own.halves)
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS + FEW)
+@each(("lines", "depth", "kind", "cut"), CUTS + FEW)
 def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut: PersistentTiling) -> None:
     assert cut.kind == kind
     assert depth % cut.depth == 0
     assert lines % (4 * cut.halves) == 0
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), GROUPED)
+@each(("lines", "depth", "kind", "cut"), GROUPED)
 def test_codes_in_groups_are_cut_where_scales_begin(lines: int, depth: int, kind: Kind, cut: PersistentTiling) -> None:
     assert cut.kind == kind
     assert depth % (cut.subs * GROUP) == 0
@@ -133,7 +134,7 @@ def test_a_weight_without_whole_groups_is_not_cut() -> None:
     assert grouped_cut(2 * 4032, 4096, 8, Kind.GATED) is None
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), FEW)
+@each(("lines", "depth", "kind", "cut"), FEW)
 def test_all_multiprocessors_get_about_as_much_of_a_weight_for_few_rows(
     lines: int, depth: int, kind: Kind, cut: PersistentTiling
 ) -> None:

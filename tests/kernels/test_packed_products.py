@@ -15,6 +15,7 @@ from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
+from tests.support.cases import each
 
 SHAPES = (
     (6144, 4096, Kind.PLAIN), (4096, 4096, Kind.ADDED), (24576, 4096, Kind.GATED), (4096, 12288, Kind.ADDED),
@@ -114,9 +115,9 @@ def test_rounding_a_weight_errs_as_three_bits_do() -> None:
     assert 0.02 < float((weight.widened() - numbers_FD).float().norm() / numbers_FD.float().norm()) < 0.03
 
 
-@pytest.mark.parametrize(("bits", "fine"), [(8, True), (8, False), (4, True)])
-@pytest.mark.parametrize("rows", [1, 16, 17, 64, 128])
-@pytest.mark.parametrize(("lines", "depth", "kind"), SHAPES)
+@each(("bits", "fine"), [(8, True), (8, False), (4, True)])
+@each("rows", [1, 16, 17, 64, 128])
+@each(("lines", "depth", "kind"), SHAPES)
 def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
     lines: int, depth: int, kind: Kind, rows: int, bits: int, fine: bool
 ) -> None:

@@ -15,6 +15,7 @@ from services.common.kernels.linear.persistent.rule import fits, ruled_cut, seco
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
+from tests.support.cases import each
 
 PROCESSORS, REGISTERS, WARP = 132, 65_536, 32
 KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
@@ -28,8 +29,8 @@ def weights(count: int) -> list[Weight]:
     return [(*sides[at], random.choice((65, 96, 128, 200, 256, 512)), KINDS[at % 3]) for at in range(count)]
 
 
-@pytest.mark.parametrize("wide", [True, False])
-@pytest.mark.parametrize("weight", weights(150), ids=str)
+@each("wide", [True, False])
+@each("weight", weights(150))
 def test_whatever_is_cut_fits_a_multiprocessor_and_covers_the_product(weight: Weight, wide: bool) -> None:
     lines, depth, rows, kind = weight
     own = ruled_cut(lines, depth, rows, kind, wide)

@@ -6,6 +6,7 @@ import pytest
 
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.skinny.tiling import MEASURED, ROWS, SUB, Band, SkinnyTiling, skinny_cut
+from tests.support.cases import each
 
 SHARED_BYTES, PROCESSORS = 232_448, 132
 UNDER_WAY = 96 * 1024
@@ -28,8 +29,8 @@ def bands(own: SkinnyTiling, lines: int) -> list[Band]:
     return [own.leading] * own.leaders + [own.band] * (ctas - own.leaders)
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind"), WEIGHTS)
-@pytest.mark.parametrize("rows", [1, 8, 9, 16, 31, 32])
+@each(("lines", "depth", "kind"), WEIGHTS)
+@each("rows", [1, 8, 9, 16, 31, 32])
 def test_a_cut_fits_and_covers_every_line(lines: int, depth: int, kind: Kind, rows: int) -> None:
     own = cut(lines, depth, rows, kind)
     assert own.rows >= rows and own.rows in ROWS

@@ -37,26 +37,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=INTERPRETED)
 def brisk_interpreter(full: bool) -> Iterator[None]:
-    """Puts the interpreted operators in place once a launch, and looks for overflows in the whole sweep alone.
+    """Puts the interpreted operators in place once, and looks for overflows in the whole sweep alone.
 
-    The interpreter looks through the whole language at every call of one kernel's function by another, and finds what
-    the launch has put there. It computes each sum and product of 32-bit integers a second time in 64. It makes the
-    same shapes and types anew for every result.
+    The interpreter looks through the whole language at every launch, and at every call of one kernel's function by
+    another, and finds what the first launch has put there. It computes each sum and product of 32-bit integers a second
+    time in 64. It makes the same shapes and types anew for every result, and converts operands of one type to it.
     """
     from triton.runtime import interpreter
 
     with pytest.MonkeyPatch.context() as patch:
-        _patch_once_a_launch(interpreter, patch)
+        _patch_once(interpreter, patch)
         _keep_shapes_and_types(interpreter, patch)
+        _take_operands_as_they_are(interpreter, patch)
         options = interpreter.InterpreterOptions(sanitize_overflow=full)
         patch.setattr(interpreter.interpreter_builder, "options", options)
         yield
 
 
-def _patch_once_a_launch(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
+def _patch_once(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
+    """What is put in place stays: these processes interpret and do nothing else with the language."""
     put_in_place: Callable[[Any], Any] = interpreter._patch_lang
-    run: Callable[..., Any] = interpreter.GridExecutor.__call__
     present: set[frozenset[int]] = set()
+    nothing = interpreter._LangPatchScope()
 
     @cache
     def languages_of(function: Any) -> frozenset[int]:
@@ -65,19 +67,29 @@ def _patch_once_a_launch(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
 
     def once(function: Any) -> Any:
         asked = languages_of(function)
-        if asked in present:
-            return interpreter._LangPatchScope()
-        present.add(asked)
-        return put_in_place(function)
-
-    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return run(executor, *args, **kwargs)
-        finally:
-            present.clear()
+        if asked not in present:
+            present.add(asked)
+            put_in_place(function)
+        return nothing
 
     patch.setattr(interpreter, "_patch_lang", once)
-    patch.setattr(interpreter.GridExecutor, "__call__", launch)
+
+
+def _take_operands_as_they_are(interpreter: Any, patch: pytest.MonkeyPatch) -> None:
+    """Two operands of one type stay of it, unless they are divided; most operands are such."""
+    core, semantics = interpreter.tl.core, interpreter.TritonSemantic
+    plain = {id(kind) for kind in (core.float64, core.float32, core.bfloat16, core.int64, core.int32, core.int1)}
+    tensor, check = core.tensor, semantics.binary_op_type_checking_impl
+
+    def operands(semantic: Any, left: Any, right: Any, *flags: bool, **named: bool) -> Any:
+        """As Triton's; the flags are whether pointers are allowed left and right, whether it adds, and divides."""
+        if type(left) is tensor and type(right) is tensor and len(flags) < 4 and not named:
+            kind = left.dtype
+            if kind is right.dtype and id(kind) in plain:
+                return semantic.broadcast_impl_value(left, right)
+        return check(semantic, left, right, *flags, **named)
+
+    patch.setattr(semantics, "binary_op_type_checking_impl", operands)
 
 
 def _keep_shapes_and_types(interpreter: Any, patch: pytest.MonkeyPatch) -> None:

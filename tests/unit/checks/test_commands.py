@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("docs", "models", "services", "deploy", "tests", "examples", "proto")
@@ -75,7 +75,7 @@ def known(command: str) -> str | None:
     return max((start for start in (*RUN, *NEEDS) if f"{command} ".startswith(start)), key=len, default=None)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each("page", PAGES)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -86,7 +86,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not anchor or anchor in anchors(path), link
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
+@each("page", WITH_COMMANDS)
 def test_every_command_is_run_by_a_test_or_listed_with_what_it_needs(page: Path) -> None:
     assert [command for command in commands(page.read_text()) if known(command) is None] == []
 

@@ -19,6 +19,7 @@ from services.common.serving.logs import JsonFormatter
 from services.drafter.settings import DrafterSettings
 from services.gateway.settings import GatewaySettings
 from services.target.settings import TargetSettings
+from tests.support.cases import each
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -101,7 +102,7 @@ def logged() -> str:
     return "\n".join(calls)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each("page", PAGES)
 def test_a_promise_of_one_text_on_or_off_names_the_dtype_that_does_not_keep_it(page: Path) -> None:
     promises = [part for part in sections(page.read_text()) if re.search(r"\bon\s+or\s+off\b", part)]
     assert all(re.search("bf16|bfloat16", part) for part in promises), promises
@@ -216,7 +217,7 @@ def test_every_public_model_has_the_line_that_serves_it() -> None:
         assert row.count(" yes ") + row.count(" no ") == 4
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each("page", PAGES)
 def test_commands_name_what_exists(page: Path) -> None:
     text = page.read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -226,7 +227,7 @@ def test_commands_name_what_exists(page: Path) -> None:
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each("page", PAGES)
 def test_flags_of_services_are_settings(page: Path) -> None:
     text = page.read_text().replace("\\\n", " ")
     for service, rest in re.findall(r"python -m services\.(gateway|target|drafter)\b([^\n`&]*)", text):
@@ -249,7 +250,7 @@ def test_options_that_smg_drops_are_listed() -> None:
     assert all(f"`{option}`" in text for option in ("logit_bias", "logprobs", "best_of", "suffix"))
 
 
-@pytest.mark.parametrize("page", MARKDOWN, ids=named)
+@each("page", MARKDOWN)
 def test_no_line_outside_tables_is_longer_than_200_characters(page: Path) -> None:
     lines = enumerate(page.read_text().splitlines(), start=1)
     assert [number for number, line in lines if len(line) > 200 and not line.startswith("|")] == []
@@ -262,7 +263,7 @@ def test_a_sentence_is_overloaded_from_three_numbers_on() -> None:
     )
 
 
-@pytest.mark.parametrize("page", MARKDOWN, ids=named)
+@each("page", MARKDOWN)
 def test_no_sentence_of_a_page_has_more_than_two_numbers(page: Path) -> None:
     assert overloaded(page.read_text()) == []
 

@@ -10,6 +10,7 @@ from paceline.fields import FIELDS, LISTS, SAMPLING, STOPPING, WANTED
 from paceline.options import Keywords, chosen
 from paceline.request import MESSAGE, generate_request, prompt_to_pb
 from paceline.v1 import inference_pb2, types_pb2
+from tests.support.cases import each
 
 
 def test_what_is_not_said_is_absent() -> None:
@@ -88,12 +89,8 @@ def test_every_option_that_is_one_field_is_checked_against_it() -> None:
         assert (name in LISTS) == isinstance(getattr(Options(), name), tuple)
 
 
-@pytest.mark.parametrize("name", [*FIELDS])
-@pytest.mark.parametrize(
-    "value",
-    [object(), "x\ud800", -(2**70), [object()], {object(): 1}],
-    ids=["object", "surrogate", "number", "list", "mapping"],
-)
+@each("name", [*FIELDS])
+@each("value", [object(), "x\ud800", -(2**70), [object()], {object(): 1}])
 def test_a_value_that_does_not_fit_is_told_with_its_name(name: str, value: Any) -> None:
     fits = {"temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"}
     if value == -(2**70) and name in fits:

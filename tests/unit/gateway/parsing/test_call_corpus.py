@@ -21,6 +21,7 @@ from services.gateway.parsing.xml_tags import Tag, tag_at
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.migration import Totals
 from services.gateway.targets.messages import Speculation, Usage
+from tests.support.cases import each
 from tests.unit.gateway.parsing.odd_tags import ODD_TAGS
 from tests.unit.gateway.parsing.rare_slips import RARE
 from tests.unit.gateway.parsing.slips import LONG, SLIPS, TOOLS, Slip
@@ -94,7 +95,7 @@ def is_object(text: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", CORPUS)
+@each("name", CORPUS)
 def test_a_text_holds_the_calls_that_the_model_meant(name: str) -> None:
     slip = CORPUS[name]
     expected = (slip.thought, slip.content, slip.calls, "tool_calls" if slip.calls else "stop")
@@ -106,7 +107,7 @@ def test_a_text_holds_the_calls_that_the_model_meant(name: str) -> None:
             assert found == ((*expected[:3], "stop") if cut else expected)
 
 
-@pytest.mark.parametrize("name", CORPUS)
+@each("name", CORPUS)
 def test_a_text_that_is_cut_holds_no_half_call(name: str, full: bool) -> None:
     """Cut at a third of the places, with --full at all: whole in one piece, streamed in three or in characters."""
     slip = CORPUS[name]
