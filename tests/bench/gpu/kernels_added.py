@@ -35,16 +35,15 @@ def kernels_of(replay: Callable[[], object], repeats: int = 10) -> str:
     return table(_traced(replay, repeats), repeats)
 
 
-def places_of(replay: Callable[[], object], layers: int, before: int = 20) -> str:
-    """Return a line for each kernel by its place in a layer, what all of them add to a replay, behind some others."""
+def added_by(replay: Callable[[], object], before: int = 20) -> list[Added]:
+    """Return the kernels of a replay in order, with what each adds, behind some others that set clocks and power."""
     for _ in range(before):
         replay()
-    return "\n".join(places(_traced(replay, 1), layers))
+    return added(_traced(replay, 1))
 
 
-def places(ran: Sequence[Ran], layers: int) -> list[str]:
+def places(rows: Sequence[Added], layers: int) -> list[str]:
     """Return microseconds that one replay's kernels add, by name and place among those of a name in a layer."""
-    rows = added(ran)
     counts, seen = Counter(row.name for row in rows), Counter[str]()
     sums: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows:

@@ -13,7 +13,7 @@ from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.rule import fits
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
-from tests.bench.gpu.kernels_added import Ran, places
+from tests.bench.gpu.kernels_added import Ran, added, places
 from tests.bench.gpu.products import whole
 from tests.bench.gpu.products.cases import Case
 from tests.bench.gpu.products.choices import Cut, choices_of, serving
@@ -105,7 +105,7 @@ def test_weights_of_4096_have_candidates_of_their_own_that_fill_whole_waves() ->
 def test_kernels_are_told_by_their_place_in_a_layer() -> None:
     names = ["begin", *["product", "attend", "product"] * 2, "product"]
     ran = [Ran(name, float(number), number + 1 + 0.5 * (number == 3)) for number, name in enumerate(names)]
-    assert [" ".join(line.split()) for line in places(ran, layers=2)] == [
+    assert [" ".join(line.split()) for line in places(added(ran), layers=2)] == [
         "2.5 us, 2 x 1.25 2 of 2 product",
         "2.0 us, 2 x 1.00 1 of 1 attend",
         "1.5 us, 2 x 0.75 1 of 2 product",

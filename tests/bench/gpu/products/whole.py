@@ -30,7 +30,8 @@ from services.common.kernels.linear.persistent.wide import wide_cut
 from services.target.core.plan import Chunk
 from services.target.device.packing import packed
 from services.target.device.steps import kind_of
-from tests.bench.gpu.kernels_added import places_of
+from tests.bench.gpu.account import floors, parts_of, table
+from tests.bench.gpu.kernels_added import added_by, places
 from tests.bench.gpu.products.cases import Case, layer_weights
 from tests.bench.gpu.products.choices import KINDS, Cut, choices_of, serving
 from tests.bench.gpu.products.ruled import compile_all
@@ -63,6 +64,8 @@ def main() -> int:
             document = _document(chosen, rows, round(time.monotonic() - start))
             _tell(rows[-1])
     print(json.dumps(document))
+    if chosen.kernels:
+        print(table(rows))
     return int(any(row["differ"] for row in rows))
 
 
@@ -253,10 +256,19 @@ def _row(chosen: argparse.Namespace, trial: Trial) -> Row:
         more, both, us = _timed(trial, {TABLES: {}, TOGETHER: best})
         differ, ratios = differ + more, {**ratios, TOGETHER: both[TOGETHER], f"{TABLES}, beside": both[TABLES]}
         best = best_of({TOGETHER: best}, both)
-    if chosen.kernels:
-        first, layers = (trial.step.name, len(plan), TABLES, 0), trial.rig.settings.shape.layers
-        print(places_of(lambda: trial.rig.steps.graphs.replay(first), layers))
-    return {"step": trial.step.name, "us": round(us), "differ": differ, "ratios": ratios}
+    row = {"step": trial.step.name, "us": round(us), "differ": differ, "ratios": ratios}
+    return row | (_parts(trial, (trial.step.name, len(plan), TABLES, 0)) if chosen.kernels else {})
+
+
+def _parts(trial: Trial, key: Hashable) -> Row:
+    """What the tables' capture takes by kernels, which are told, and by parts."""
+    step, shape = trial.step, trial.rig.settings.shape
+    trial.reset()
+    kernels = added_by(lambda: trial.rig.steps.graphs.replay(key))
+    print(step.name, *places(kernels, shape.layers), sep="\n")
+    least = floors(shape, step.sequences, step.width, 0 if step.prompt else _CONTEXT)
+    parts = {name: round(us, 1) for name, us in parts_of(kernels, shape.layers).items()}
+    return {"parts": parts, "floors": {name: round(us, 1) for name, us in least.items()}}
 
 
 def _timed(trial: Trial, plan: Plan) -> tuple[list[str], dict[str, list[float]], float]:
