@@ -280,6 +280,30 @@ def test_no_sentence_of_a_docstring_has_more_than_two_numbers(folder: str) -> No
             assert [sentence for text in docstrings(path) for sentence in overloaded(text)] == [], named(path)
 
 
+DECISIONS = sorted((ROOT / "docs/adr").glob("0*.md"))
+
+
+def stands(page: Path) -> str:
+    """What a decision says of itself below its title: whether it is accepted, and which others it changes."""
+    status = re.search(r"^Status: .*?(?=\n\n)", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert status is not None, f"{page.name} has no status"
+    return status[0]
+
+
 def test_each_decision_has_a_number_of_its_own() -> None:
-    numbers = [path.name[:4] for path in (ROOT / "docs/adr").glob("0*.md")]
+    numbers = [path.name[:4] for path in DECISIONS]
     assert len(set(numbers)) == len(numbers)
+
+
+def test_a_decision_says_which_later_one_changes_it() -> None:
+    told = {page.name: set(re.findall(r"\]\((\d{4}-[^)]*)\)", stands(page))) for page in DECISIONS}
+    for page, others in told.items():
+        silent = [other for other in others if other < page and page not in told[other]]
+        assert not silent, f"{page} names {silent}: their line of status must name it, too"
+
+
+def test_the_list_of_decisions_has_each_by_its_title() -> None:
+    listed = re.findall(r"^- \[(\d{4})\]\((.*)\) (.*)$", (ROOT / "docs/adr/README.md").read_text(), re.MULTILINE)
+    titles = [page.read_text().partition("\n")[0].removeprefix("# ").replace("`", "") for page in DECISIONS]
+    assert sorted(f"{number} {title}" for number, _, title in listed) == titles
+    assert sorted(file for _, file, _ in listed) == [page.name for page in DECISIONS]
