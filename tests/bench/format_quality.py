@@ -2,8 +2,9 @@
 
 A model's products are packed as files of a format are, by compressed-tensors or as transformers' FP8 has it. Ours
 reads the folder; the oracle is transformers with the numbers that the format's library makes of it. Windows of a text
-are computed whole, each by itself, in float32 on a CPU. One JSON line a format; exits with 1 where the two are further
-apart than a part in a thousand.
+are computed whole, each by itself, in float32 on a CPU. `fp8-rows` rounds rows too, each 128 numbers by their largest;
+the last group may have fewer. One JSON line a format; exits with 1 where the two are further apart than a part in a
+thousand.
 """
 
 from __future__ import annotations
@@ -37,16 +38,22 @@ from tests.bench.kv_quality import logits
 from tests.support.packed_checkpoints import packable
 
 BOUND, BLOCK = 1e-3, 64
+GROUP, MOST = 128, 448
 Parts = dict[str, Tensor]
 Logits = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """What config.json says, and how a weight in float32 becomes the tensors of a file and the numbers they mean."""
+    """What config.json says, and how a weight in float32 becomes the tensors of a file and the numbers they mean.
+
+    `activations` are those that ours is loaded with; the oracle's rows go through `rounded` before each product.
+    """
 
     config: Mapping[str, Any]
     packed: Callable[[Tensor], tuple[Parts, Tensor]]
+    activations: str = "auto"
+    rounded: Callable[[Tensor], Tensor] | None = None
 
 
 def fp8() -> Packing:
@@ -63,6 +70,28 @@ def fp8() -> Packing:
         )
 
     return Packing({"quant_method": "fp8", "weight_block_size": [BLOCK, BLOCK]}, packed)
+
+
+def fp8_rows() -> Packing:
+    """Blocks of 128, of which the last may be cut; rows and weights are multiplied as codes."""
+
+    def packed(weight_FD: Tensor) -> tuple[Parts, Tensor]:
+        (lines, depth), (rows, columns) = weight_FD.shape, (-(-size // GROUP) for size in weight_FD.shape)
+        whole = torch.zeros(rows * GROUP, columns * GROUP)
+        whole[:lines, :depth] = weight_FD
+        scale = (whole.view(rows, GROUP, columns, GROUP).abs().amax((1, 3)) / MOST).bfloat16()
+        scale_FD = scale.float().repeat_interleave(GROUP, 0).repeat_interleave(GROUP, 1)[:lines, :depth]
+        codes = (weight_FD / scale_FD).clamp(-MOST, MOST).to(torch.float8_e4m3fn)
+        return {"weight": codes, "weight_scale_inv": scale}, codes.float() * scale_FD
+
+    def rounded(rows: Tensor) -> Tensor:
+        depth = rows.shape[-1]
+        groups = torch.nn.functional.pad(rows, (0, -depth % GROUP)).unflatten(-1, (-1, GROUP))
+        scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / MOST
+        codes = (groups / scale).to(torch.float8_e4m3fn)
+        return torch.as_tensor((codes.float() * scale).flatten(-2)[..., :depth])
+
+    return Packing({"quant_method": "fp8", "weight_block_size": [GROUP, GROUP]}, packed, "fp8", rounded)
 
 
 def compressed(layout: str, weights: Mapping[str, Any], rows: Mapping[str, Any] | None = None) -> Packing:
@@ -89,6 +118,7 @@ _ROW = {"num_bits": 8, "symmetric": True, "strategy": "token", "dynamic": True}
 _CHANNEL = {"num_bits": 8, "strategy": "channel"}
 PACKINGS: Mapping[str, Callable[[], Packing]] = {
     "fp8": fp8,
+    "fp8-rows": fp8_rows,
     "ct-fp8": partial(compressed, "float-quantized", {**_CHANNEL, "type": "float"}, {**_ROW, "type": "float"}),
     "ct-int8": partial(compressed, "int-quantized", {**_CHANNEL, "type": "int"}, {**_ROW, "type": "int"}),
     "ct-int4": partial(
@@ -117,8 +147,10 @@ def main(words: list[str]) -> int:
 def told(name: str, folder: Path, windows: list[Tensor]) -> float:
     """Print a format's line, and return how far apart ours and the oracle's are."""
     with tempfile.TemporaryDirectory() as scratch:
-        oracle = written(folder, Path(scratch), PACKINGS[name]() if name in PACKINGS else None)
-        ours = perplexity(partial(logits, load_target(Path(scratch)), coded=False), windows)
+        packing = PACKINGS[name]() if name in PACKINGS else None
+        oracle = written(folder, Path(scratch), packing)
+        target = load_target(Path(scratch), activations=packing.activations if packing else "auto")
+        ours = perplexity(partial(logits, target, coded=False), windows)
         theirs = perplexity(lambda ids_T: oracle(ids_T[None]).logits[0], windows)
     apart = abs(ours / theirs - 1)
     tokens = sum(len(ids_T) - 1 for ids_T in windows)
@@ -128,9 +160,9 @@ def told(name: str, folder: Path, windows: list[Tensor]) -> float:
 
 def written(folder: Path, to: Path, packing: Packing | None) -> Any:
     """Write a packed copy of a model, and return transformers' with the numbers that the copy means."""
-    numbers = {name: value.bfloat16() for name, value in tensors_of(folder).items()}
-    saved, config = dict(numbers), json.loads((folder / "config.json").read_text())
-    for prefix in packable(numbers) if packing else ():
+    tensors = {name: value.bfloat16() for name, value in tensors_of(folder).items()}
+    numbers, saved, config = dict(tensors), dict(tensors), json.loads((folder / "config.json").read_text())
+    for prefix in packable(tensors) if packing else ():
         assert packing is not None
         parts, meant = packing.packed(saved.pop(f"{prefix}.weight").float())
         saved |= {f"{prefix}.{end}": part.contiguous() for end, part in parts.items()}
@@ -143,6 +175,9 @@ def written(folder: Path, to: Path, packing: Packing | None) -> Any:
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).float().eval()
     missing, unknown = model.load_state_dict({name: value.float() for name, value in numbers.items()}, strict=False)
     assert not unknown and set(missing) <= {"lm_head.weight"}, "the oracle has all numbers"
+    if packing and (rounded := packing.rounded):
+        for prefix in packable(tensors):
+            model.get_submodule(prefix).register_forward_pre_hook(lambda _, rows: (rounded(rows[0]),))
     return model
 
 

@@ -188,7 +188,7 @@ def _rounding(spec: ModelSpec, source: TensorSource, activations: str, where: to
         return WholeNumbers(source)
     if where.type == "cuda" and not takes_codes(where, torch.bfloat16):
         raise ModelError(f"{source.folder}: activations of FP8 are multiplied on an H100 or H200 alone: leave them out")
-    return GroupedCodes(source)
+    return GroupedCodes(source, whole=where.type == "cuda")
 
 
 def _kept(

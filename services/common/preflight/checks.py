@@ -83,7 +83,8 @@ def rounding(asked: Asked) -> Problem | None:
 
     if asked.activations == AUTO:
         return None
-    sentence, remedy = weights.rounding_problem(asked.target, asked.activations, asked.weightless)
+    on_gpu = asked.device != "cpu" and not asked.elsewhere and (asked.device == "cuda" or bool(memory.gpus()))
+    sentence, remedy = weights.rounding_problem(asked.target, asked.activations, asked.weightless, on_gpu)
     return Problem(f"--activations {asked.activations}", sentence, remedy) if sentence else None
 
 

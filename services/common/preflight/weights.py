@@ -33,7 +33,7 @@ from services.common.model.files.formats import open_safetensors
 from services.common.model.files.manifest import verify_manifest
 from services.common.model.files.weight_format import CodedFormat, WholeFormat
 from services.common.model.files.weight_formats import BESIDE, folder_format
-from services.common.model.files.widened import NOT_GROUPED, NOT_WHOLE
+from services.common.model.files.widened import CUT, NOT_GROUPED, NOT_WHOLE
 from services.common.model.spec import Experts, ModelSpec
 from services.common.model.weights.weights import elements, keeps_packed, model_shapes, table_elements
 from services.common.preflight.source import Source
@@ -162,14 +162,15 @@ def _named(source: Source, architectures: Set[str]) -> str:
         return ""  # What reads it all says what is wrong.
 
 
-def rounding_problem(source: Source, activations: str, weightless: bool) -> tuple[str, str]:
+def rounding_problem(source: Source, activations: str, weightless: bool, on_gpu: bool = False) -> tuple[str, str]:
     """What keeps rows of int8 or fp8 from being multiplied by a file's weights, and the remedy; empty for nothing.
 
     Raises:
         ModelError, FolderError: config.json is missing or malformed.
     """
     folder, without = source.folder(*DESCRIPTIONS), "leave it out"
-    if not all(map(keeps_packed, open_family(folder)[1].layers)):
+    spec = open_family(folder)[1]
+    if not all(map(keeps_packed, spec.layers)):
         return f"is for dense models without gates alone, which {source.name} is not", without
     found = None if weightless else folder_format(folder)
     if weightless or (activations == "int8" and isinstance(found, WholeFormat)):
@@ -178,8 +179,14 @@ def rounding_problem(source: Source, activations: str, weightless: bool) -> tupl
         return f"{source.name} {NOT_WHOLE.partition(':')[0]}", f"take a w8a8 file of compressed-tensors, or {without}"
     codes = isinstance(found, CodedFormat) and found.code_bits == _FP8_BITS
     if codes and getattr(found, "block", _BLOCK) == _BLOCK:
-        return "", ""
+        cut = next((name for name, shape in model_shapes(spec).items() if on_gpu and _is_cut(name, shape)), "")
+        return (f"{source.name}: {cut} {CUT}", f"serve it on a CPU, or {without}") if cut else ("", "")
     return f"{source.name} {NOT_GROUPED.partition(',')[0]}", f"take the model's -FP8 file, or {without}"
+
+
+def _is_cut(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a product's last block has fewer lines or inputs than others."""
+    return ".layers." in name and len(shape) == 2 and any(size % _BLOCK[0] for size in shape)
 
 
 def check_target(source: Source) -> None:

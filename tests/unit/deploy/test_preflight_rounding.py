@@ -1,5 +1,6 @@
 """Rows of eight bits are asked for only where a file has what multiplies them, which is told before the start."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from tests.support.tiny_checkpoints import TinyShape, write_tiny
 SHAPE = TinyShape(hidden=128, inner=128, layers=2, heads=2, kv_heads=2, head_dim=64, taps=(0, 1))
 
 
-def made(tmp_path: Path, layout: str = "", family: str = "qwen3") -> str:
-    shape = TinyShape() if family == "qwen3_5" else SHAPE
+def made(tmp_path: Path, layout: str = "", family: str = "qwen3", shape: TinyShape = SHAPE) -> str:
+    shape = TinyShape() if family == "qwen3_5" else shape
     folder = write_tiny(tmp_path, 3, shape, family=family, std=0.1, dtype=torch.bfloat16).target
     if layout:
         pack_checkpoint(folder, tmp_path / "twin", LAYOUTS[layout])
@@ -35,6 +36,16 @@ def test_rows_of_fp8_need_codes_of_blocks(layout: str, tmp_path: Path) -> None:
     (found,) = problems(Asked(model, activations="fp8"), (rounding,))
     assert found.line.startswith(f"--activations fp8: {model} has no codes of FP8 with scales of 128 x 128")
     assert "take the model's -FP8 file, or leave it out" in found.line
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_gpu_needs_whole_blocks(device: str, tmp_path: Path) -> None:
+    model = made(tmp_path, "fp8-bf16", shape=replace(SHAPE, inner=320))
+    found = list(problems(Asked(model, activations="fp8", device=device), (rounding,)))
+    assert len(found) == (device == "cuda")
+    for problem in found:
+        assert "_proj.weight has lines or inputs that are no multiple of 128" in problem.line
+        assert "serve it on a CPU, or leave it out" in problem.line
 
 
 @pytest.mark.parametrize("layout", ["", "awq", "fp8-bf16"])

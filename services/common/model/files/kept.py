@@ -15,7 +15,7 @@ from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import Shape
-from services.common.model.files.widened import NOT_GROUPED, NOT_WHOLE, WidenedCheckpoint
+from services.common.model.files.widened import CUT, NOT_GROUPED, NOT_WHOLE, WidenedCheckpoint
 
 _FOUR = 4
 
@@ -79,11 +79,12 @@ class WholeNumbers(_Kept):
 class GroupedCodes(_Kept):
     """Weights are e4m3 codes with scales of blocks, for rows of such codes; random ones are rounded to them."""
 
-    def __init__(self, source: TensorSource) -> None:
-        """Raises ModelError where the source has no codes."""
+    def __init__(self, source: TensorSource, whole: bool = False) -> None:
+        """Weights have `whole` blocks alone where kernels multiply. Raises ModelError where the source has no codes."""
         if not isinstance(source, WidenedCheckpoint | RandomCheckpoint):
             raise ModelError(f"{source.folder}: {NOT_GROUPED}")
         super().__init__(source)
+        self._whole = whole
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> GroupedWeight:
         """Return a weight as the codes of the file.
@@ -92,7 +93,10 @@ class GroupedCodes(_Kept):
             ModelError: it is not packed so.
         """
         if not isinstance(self._source, RandomCheckpoint):
-            return self._source.read_grouped(name, shape, dtype)
+            found = self._source.read_grouped(name, shape, dtype)
+            if self._whole and not found.whole:
+                raise ModelError(f"{self.folder}: {name} {CUT}: {shape}")
+            return found
         weight = rounded(self._source.read(name, shape, dtype))
         if weight is None:
             raise ModelError(f"{self.folder}: {name} {NOT_GROUPED}")

@@ -27,6 +27,7 @@ NOT_GROUPED = (
     "has no codes of FP8 with scales of 128 x 128, which activations of FP8 need: "
     "take a file that is so (names end in -FP8)"
 )
+CUT = "has lines or inputs that are no multiple of 128, which a GPU multiplies no rows of FP8 by"
 _WEIGHT, _BIAS = ".weight", ".bias"
 
 

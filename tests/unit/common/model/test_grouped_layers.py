@@ -17,6 +17,8 @@ from services.common.kernels.linear.grouped.weight import (
 from services.common.kernels.linear.packed_weight import Codes
 from services.common.kernels.linear.product import product
 from services.common.model import ModelError, load_target
+from services.common.model.files.formats import open_checkpoint
+from services.common.model.files.kept import GroupedCodes
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.test_whole_layers import ours
@@ -34,10 +36,10 @@ class Grouped(nn.Module):
         self.weight_FD = weight_FD
 
     def forward(self, x: Tensor) -> Tensor:
-        groups = x.unflatten(-1, (-1, 128))
-        scale = groups.abs().amax(-1, keepdim=True) / 448
+        groups = nn.functional.pad(x, (0, -x.shape[-1] % 128)).unflatten(-1, (-1, 128))
+        scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-300) / 448
         rounded_TD = ((groups / scale).float().to(torch.float8_e4m3fn).double() * scale).flatten(-2)
-        return torch.as_tensor(rounded_TD @ self.weight_FD.T)
+        return torch.as_tensor(rounded_TD[..., : x.shape[-1]] @ self.weight_FD.T)
 
 
 def made(tmp_path: Path, layout: str, shape: TinyShape = SHAPE, family: str = "qwen3") -> Path:
@@ -48,7 +50,7 @@ def made(tmp_path: Path, layout: str, shape: TinyShape = SHAPE, family: str = "q
 
 def spread(*folders: Path) -> None:
     """Gives embeddings all digits of float32: ratios of numbers in bfloat16 often lie just between two codes."""
-    factors = 1 + 0.01 * torch.rand(SHAPE.vocab, SHAPE.hidden, generator=RANDOM)
+    factors = 1 + 0.01 * torch.rand(load_file(folders[0] / "model.safetensors")[EMBEDDING].shape, generator=RANDOM)
     for folder in folders:
         (folder / "manifest.sha256").unlink(missing_ok=True)
         tensors = load_file(folder / "model.safetensors")
@@ -64,14 +66,20 @@ def by_transformers(folder: Path, twin: Path, ids: Tensor) -> Tensor:
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Linear) and name != "lm_head":
             holder, _, own = name.rpartition(".")
+            codes = tensors[f"{name}.weight"].double()
             scale = tensors[f"{name}.weight_scale_inv"].double().repeat_interleave(128, 0).repeat_interleave(128, 1)
-            setattr(model.get_submodule(holder), own, Grouped(tensors[f"{name}.weight"].double() * scale))
+            setattr(model.get_submodule(holder), own, Grouped(codes * scale[: len(codes), : codes.shape[1]]))
     with torch.no_grad():
         return torch.as_tensor(model(ids[None]).logits[0])
 
 
-def test_logits_are_those_of_the_definition(tmp_path: Path) -> None:
-    folder = made(tmp_path, "fp8-bf16")
+CUT_SHAPE = TinyShape(hidden=192, inner=320, layers=2, heads=3, kv_heads=3, head_dim=64, taps=(0, 1))
+"""SmolLM2's kind: neither inputs nor lines come in whole 128s, so joined weights have blocks that begin anywhere."""
+
+
+@pytest.mark.parametrize("shape", [SHAPE, CUT_SHAPE], ids=["whole", "cut"])
+def test_logits_are_those_of_the_definition(shape: TinyShape, tmp_path: Path) -> None:
+    folder = made(tmp_path, "fp8-bf16", shape)
     spread(folder, tmp_path / "twin")
     ids = torch.randint(2, 300, (COUNT,), generator=torch.Generator().manual_seed(5))
     logits = ours(load_target(folder, torch.float64, activations="fp8"), ids, COUNT)
@@ -81,9 +89,10 @@ def test_logits_are_those_of_the_definition(tmp_path: Path) -> None:
     assert float((logits - theirs).norm()) < 0.05 * float((wide - theirs).norm())
 
 
-def test_rows_are_the_same_in_any_company(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [SHAPE, CUT_SHAPE], ids=["whole", "cut"])
+def test_rows_are_the_same_in_any_company(shape: TinyShape, tmp_path: Path) -> None:
     ids = torch.randint(2, 300, (COUNT,), generator=torch.Generator().manual_seed(5))
-    narrow = load_target(made(tmp_path, "fp8-bf16"), torch.float32, activations="fp8")
+    narrow = load_target(made(tmp_path, "fp8-bf16", shape), torch.float32, activations="fp8")
     for coded in (False, True):
         whole = ours(narrow, ids, COUNT, coded)
         for width in (1, 7):
@@ -108,6 +117,14 @@ def test_other_files_are_refused_with_what_to_take(layout: str, message: str, tm
 def test_models_with_experts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="for dense models without gates alone"):
         load_target(made(tmp_path, "fp8-bf16", family="qwen3_moe"), activations="fp8")
+
+
+def test_a_gpu_refuses_cut_blocks_by_name(tmp_path: Path) -> None:
+    source = open_checkpoint(made(tmp_path, "fp8-bf16", CUT_SHAPE))
+    name, shape = "model.layers.0.self_attn.q_proj.weight", (192, 192)
+    assert GroupedCodes(source).read_weight(name, shape, torch.bfloat16).shape == shape
+    with pytest.raises(ModelError, match=r"q_proj\.weight has lines or inputs that are no multiple of 128"):
+        GroupedCodes(source, whole=True).read_weight(name, shape, torch.bfloat16)
 
 
 def weight_of(outputs: int, depth: int) -> GroupedWeight:
@@ -140,6 +157,21 @@ def test_a_product_adds_exact_sums_of_groups_in_order_in_any_company() -> None:
     alone = product(weight)(x_TD[3:4])
     x_TD[:3], x_TD[4:] = torch.nan, 1e30
     assert torch.equal(product(weight)(x_TD)[3:4], alone)
+
+
+def test_scales_that_do_not_line_up_are_kept_by_line() -> None:
+    codes_FD = torch.randn(192, 320, generator=RANDOM).to(torch.float8_e4m3fn)
+    scale_BG = torch.rand(2, 3, generator=RANDOM)
+    scale_FG = scale_BG.repeat_interleave(128, 0)[:192]
+    weight = grouped(Codes(codes_FD, scale_FG), torch.float32)
+    assert weight is not None
+    assert not weight.whole
+    both = weight.joined([weight])
+    assert torch.equal(both.widened(), torch.cat((weight.widened(), weight.widened())))
+    assert torch.equal(both.lines(100, 250).widened(), both.widened()[100:250])
+    assert torch.equal(both.each(lambda lines: lines.flip(0)).widened(), both.widened().flip(0))
+    scale_FG[130] *= 2
+    assert grouped(Codes(codes_FD, scale_FG), torch.float32) is None
 
 
 def test_lines_join_and_part_with_their_scales() -> None:

@@ -52,7 +52,7 @@ def _launch(
     out_TF: Tensor | None = None,
 ) -> tuple[Tensor, Normed]:
     rows, lines = len(x.rows_TD), len(weight)
-    cut = grouped_cut(*weight.shape, rows, kind)
+    cut = grouped_cut(*weight.shape, rows, kind) if weight.whole else None
     assert cut, f"a weight of {weight.shape} has no groups"
     codes_TD, scale_TG = rounded_rows(x.rows_TD)
     if out_TF is None:

@@ -22,7 +22,8 @@ MOST = 448.0
 class GroupedWeight:
     """A weight [F, D] as codes, and the scales of its blocks `scale_BG` [F / 128, D / 128], float32.
 
-    It stands for numbers of `dtype`.
+    Where blocks do not begin at each 128th line there is a scale for each line and group, [F, D / 128]. The last group
+    may have fewer inputs. It stands for numbers of `dtype`.
     """
 
     codes_FD: Tensor
@@ -54,11 +55,15 @@ class GroupedWeight:
         return GroupedWeight(self.codes_FD.to(device), self.scale_BG.to(device), self.dtype)
 
     def lines(self, first: int, end: int) -> "GroupedWeight":
-        """The outputs from `first` to before `end`, in the same memory; both are multiples of 128.
+        """The outputs from `first` to before `end`, in the same memory.
+
+        Both are multiples of 128 where lines share scales.
 
         Raises:
             ValueError: they are not.
         """
+        if self._lines_of_scale == 1:
+            return GroupedWeight(self.codes_FD[first:end], self.scale_BG[first:end], self.dtype)
         if first % GROUP or end % GROUP:
             raise ValueError(f"lines {first} to {end} do not begin and end where scales do")
         return GroupedWeight(self.codes_FD[first:end], self.scale_BG[first // GROUP : end // GROUP], self.dtype)
@@ -70,7 +75,8 @@ class GroupedWeight:
             ValueError: lines that change places have other scales.
         """
         codes_FD = change(self.codes_FD.view(torch.uint8)).view(CODE)
-        scale_BG = _of_blocks(change(self.scale_BG.repeat_interleave(GROUP, 0)))
+        scale_FG = change(self._scale_FG)
+        scale_BG = scale_FG if self._lines_of_scale == 1 else _of_blocks(scale_FG)
         if scale_BG is None:
             raise ValueError("lines of different scales change places")
         return GroupedWeight(codes_FD, scale_BG, self.dtype)
@@ -79,21 +85,44 @@ class GroupedWeight:
         """The lines of this weight and of others."""
         parts = (self, *others)
         codes_FD = torch.cat([one.codes_FD.view(torch.uint8) for one in parts]).view(CODE)
-        return GroupedWeight(codes_FD, torch.cat([one.scale_BG for one in parts]), self.dtype)
+        shared = all(one._lines_of_scale == GROUP for one in parts)
+        scale_BG = torch.cat([one.scale_BG if shared else one._scale_FG for one in parts])
+        return GroupedWeight(codes_FD, scale_BG, self.dtype)
 
     def widened(self) -> Tensor:
         """The numbers [F, D]: codes times scales in float32, rounded to bfloat16 once, as `dtype`."""
-        scale_FD = self.scale_BG.repeat_interleave(GROUP, 0).repeat_interleave(GROUP, 1)
+        scale_FD = self._scale_FG.repeat_interleave(GROUP, 1)[:, : self.shape[1]]
         return (self.codes_FD.float() * scale_FD).bfloat16().to(self.dtype)
+
+    @property
+    def whole(self) -> bool:
+        """Whether blocks begin at each 128th line and all have 128 inputs, as kernels take them."""
+        return self._lines_of_scale == GROUP and self.shape[1] % GROUP == 0
+
+    @property
+    def _lines_of_scale(self) -> int:
+        return len(self.codes_FD) // len(self.scale_BG)
+
+    @property
+    def _scale_FG(self) -> Tensor:
+        return self.scale_BG.repeat_interleave(self._lines_of_scale, 0)
 
 
 def grouped(codes: Codes, dtype: torch.dtype) -> GroupedWeight | None:
-    """Return a weight of codes with scales; None where these are not of blocks of 128 lines and inputs."""
+    """Return a weight of codes with scales; None where these are not of blocks of 128 lines and inputs.
+
+    The last blocks may be cut.
+    """
     (outputs, depth), scale_FG = codes.codes_FD.shape, codes.scale_FG
-    if codes.zero_FG is not None or outputs % GROUP or depth % GROUP:
+    groups = -(-depth // GROUP)
+    if codes.zero_FG is not None or scale_FG.shape[1] not in (1, groups):
         return None
-    scale_BG = _of_blocks(scale_FG.expand(outputs, depth // GROUP) if scale_FG.shape[1] == 1 else scale_FG)
-    return None if scale_BG is None else GroupedWeight(codes.codes_FD, scale_BG.float(), dtype)
+    scale_FG = scale_FG.expand(outputs, groups)
+    firsts_F = torch.arange(outputs, device=scale_FG.device) // GROUP * GROUP
+    if not torch.equal(scale_FG, scale_FG[firsts_F]):
+        return None
+    scale_BG = scale_FG if outputs % GROUP else scale_FG[::GROUP]
+    return GroupedWeight(codes.codes_FD, scale_BG.float().contiguous(), dtype)
 
 
 def rounded(weight_FD: Tensor) -> GroupedWeight | None:
@@ -111,24 +140,29 @@ def rounded(weight_FD: Tensor) -> GroupedWeight | None:
 def rounded_rows(rows_TD: Tensor, group: int = GROUP, most: float = MOST) -> tuple[Tensor, Tensor]:
     """Return rows as codes [T, D], and the scales of their groups of 128 [T, D / 128], float32.
 
-    The largest number of a group becomes 448, `most`. A group of zeros has the scale 0.
+    The largest number of a group becomes 448, `most`. A group of zeros has the scale 0. The last may be shorter.
     """
-    wide_TGD = rows_TD.float().unflatten(-1, [-1, group])
+    depth = rows_TD.shape[-1]
+    wide_TD = rows_TD.float()
+    if depth % group:
+        wide_TD = torch.constant_pad_nd(wide_TD, [0, group - depth % group])
+    wide_TGD = wide_TD.unflatten(-1, [-1, group])
     top_TG = wide_TGD.abs().amax(-1)
     # Divided by tensors: torch multiplies by the inverse of a number.
     most_TG = torch.full_like(top_TG, most)
     factor_TG = torch.where(top_TG > 0, most_TG / top_TG, torch.zeros_like(top_TG))
-    return (wide_TGD * factor_TG[..., None]).to(torch.float8_e4m3fn).flatten(-2), top_TG / most_TG
+    codes_TD = (wide_TGD * factor_TG[..., None]).to(torch.float8_e4m3fn).flatten(-2)
+    return codes_TD[..., :depth], top_TG / most_TG
 
 
 def product_of_groups(x_TD: Tensor, codes_FD: Tensor, scale_BG: Tensor, group: int = GROUP) -> Tensor:
-    """Return rows, rounded to codes, times codes, in the rows' type.
+    """Return rows, rounded to codes, times codes, in the rows' type; scales are of blocks of lines, or of lines.
 
     A group's sum is exact; each is rounded to float32, scaled and added in order. On a GPU the tensor cores drop the
     last bits of a group's sum.
     """
     codes_TD, scale_TG = rounded_rows(x_TD)
-    scale_FG = scale_BG.repeat_interleave(group, 0)
+    scale_FG = scale_BG.repeat_interleave(codes_FD.shape[0] // scale_BG.shape[0], 0)
     total_TF = torch.zeros((x_TD.shape[0], codes_FD.shape[0]), dtype=torch.float32, device=x_TD.device)
     for number in range(scale_BG.shape[1]):
         first, end = number * group, (number + 1) * group
