@@ -13,20 +13,21 @@ from services.common.serving.secret import check_secret
 from services.common.serving.settings import Choice
 from services.target.scheduling.settings import PAUSE_S
 
-_DTYPES = ("float32", "float64", "bfloat16")
-_DEVICES = ("cpu", "cuda")
-_AUTO = "auto"
-_HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
-_MEMORIES = ("shared", "none")
-_CODES = "int8"
-_FP8 = "fp8"
+_AUTO, _CODES, _FP8 = "auto", "int8", "fp8"
 _NODES = (8, 16)
 """Nodes of trees. Four bring some percent more than a chain of four (docs/log/2026-11.md)."""
-_KV_DTYPES = (_AUTO, _CODES)
-_ACTIVATIONS = (_AUTO, _CODES, _FP8)
-_WEIGHTS = ("auto", "int8", "dtype")
-_EXACT = ("fallback", "strict", "off")
 THROUGHPUT, LATENCY = "throughput", "latency"
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "device": ("cpu", "cuda"),
+    "dtype": ("float32", "float64", "bfloat16"),
+    "kv_dtype": (_AUTO, _CODES),
+    "activations": (_AUTO, _CODES, _FP8),
+    "drafter_weights": (_AUTO, _CODES, "dtype"),
+    "handoff": (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE),
+    "drafter_memory": ("shared", "none"),
+    "exact": ("fallback", "strict", "off"),
+}
+"""What settings with a few words may be."""
 
 
 class Packs(NamedTuple):
@@ -238,31 +239,40 @@ class TargetSettings:
     def __post_init__(self) -> None:
         """Refuses values that no target can run with."""
         _require(self.model != "", "model", "a checkpoint folder is needed")
-        _require(self.device in _DEVICES, "device", f"must be one of {', '.join(_DEVICES)}")
+        self._check_names()
         self._check_synthetic()
-        _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         self._check_eight_bits()
-        _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
+        self._check_device()
+        self._check_shared_memory()
+        self._check_rounds()
+        self._check_access()
+        for name in _NOT_NEGATIVE:
+            _require(getattr(self, name) >= 0, name, "must not be negative")
+        for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
+            _require(getattr(self, name) > 0, name, "must be positive")
+
+    def _check_names(self) -> None:
+        for name, known in _KNOWN.items():
+            _require(getattr(self, name) in known, name, f"must be one of {', '.join(known)}")
         _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
-        _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
+
+    def _check_device(self) -> None:
         on_gpu = self.device == "cuda"
         # There the order of a sum follows the number of rows, and eight bits show it.
         _require(on_gpu or self.dtype != "bfloat16", "dtype", "bfloat16 is not exact on a CPU: take float32")
-        _require(self.compile_threads >= 1, "compile_threads", "must be 1 or more")
-        _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
         _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")
         _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")
-        _require(self.drafter_memory in _MEMORIES, "drafter_memory", f"must be one of {', '.join(_MEMORIES)}")
-        _require(
-            self.shares_memory or self.handoff in (_AUTO, HandoffMode.WIRE),
-            "handoff",
-            "without shared memory only wire",
-        )
-        _require(
-            self.shares_memory or self.drafter_model == "none",
-            "drafter_memory",
-            "a dflash drafter reads the target's memory; without it only n-gram drafts, with drafter_model none",
-        )
+        _require(self.compile_threads >= 1, "compile_threads", "must be 1 or more")
+        _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
+
+    def _check_shared_memory(self) -> None:
+        if self.shares_memory:
+            return
+        _require(self.handoff in (_AUTO, HandoffMode.WIRE), "handoff", "without shared memory only wire")
+        needed = "a dflash drafter reads the target's memory; without it only n-gram drafts, with drafter_model none"
+        _require(self.drafter_model == "none", "drafter_memory", needed)
+
+    def _check_rounds(self) -> None:
         _require(1 <= self.slots <= 1024, "slots", "must be in [1, 1024]")
         _require(self.block_size >= 1, "block_size", "must be at least 1")
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
@@ -271,16 +281,13 @@ class TargetSettings:
         _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "must be in (0, 1]")
         _require(0.0 <= self.trace_rounds <= 1.0, "trace_rounds", "must be in [0, 1]")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
+
+    def _check_access(self) -> None:
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_cert", "needs tls_key beside")
         _require(self.tls_cert != "" or not self.tls_ca, "tls_ca", "needs tls_cert and tls_key")
         check_secret("session_secret", self.session_secret, self.session_secret_file)
         secret = self.session_secret or self.session_secret_file
         _require(guarded(self.grpc, self.tls_ca, secret, self.insecure), "grpc", _OPEN)
-        _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
-        for name in _NOT_NEGATIVE:
-            _require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
-            _require(getattr(self, name) > 0, name, "must be positive")
 
     def _check_synthetic(self) -> None:
         rates = self.synthetic_acceptance
@@ -292,8 +299,6 @@ class TargetSettings:
         _require(not siblings or bool(rates), "synthetic_siblings", "needs synthetic_acceptance")
 
     def _check_eight_bits(self) -> None:
-        _require(self.kv_dtype in _KV_DTYPES, "kv_dtype", f"must be one of {', '.join(_KV_DTYPES)}")
-        _require(self.activations in _ACTIVATIONS, "activations", f"must be one of {', '.join(_ACTIVATIONS)}")
         wide = self.device == "cuda" and self.dtype != "bfloat16"
         _require(not (self.rounds and wide), "activations", "int8 and fp8 go with dtype bfloat16 on a GPU")
         _require(not (self.coded and wide), "kv_dtype", "int8 goes with dtype bfloat16 on a GPU")

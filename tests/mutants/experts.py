@@ -49,7 +49,7 @@ EXPERTS = (
     Mutant(
         "rounds-measured-with-padding",
         WARM_UP,
-        "steps.round.set_rows(slots[:bucket])",
+        "steps.round.set_rows(seated)",
         "steps.round.set_rows(())",
         "tests/unit/target/device/test_warm_up.py::test_rows_differ_where_there_are_experts",
     ),

@@ -60,21 +60,25 @@ def template_problem(source: Source) -> Problem | None:
     """What people should know of the chat template: that there is none, or that the tokenizer lacks its tokens."""
     try:
         found = _template(source)
-        if found is None or not found[1].strip():
-            place = source.place(CONFIG) if CONFIG in source.files else source.name
-            return Problem(
-                place,
-                "no chat template: completions work, chats are refused",
-                f"for chats put the model's {TEMPLATE} into its folder",
-                fatal=False,
-            )
-        file, text = found
     except UnicodeDecodeError as error:
         return Problem(source.place(TEMPLATE if TEMPLATE in source.files else CONFIG), f"is not UTF-8 text: {error}")
     except (OSError, ValueError, RecursionError) as error:
         return Problem(source.place(CONFIG), f"cannot be read: {error}", "fetch it again")
     except (KeyError, TypeError, AttributeError):
         return Problem(source.place(CONFIG), "its chat_template is none that is known", "fetch it again")
+    if found is None or not found[1].strip():
+        place = source.place(CONFIG) if CONFIG in source.files else source.name
+        return Problem(
+            place,
+            "no chat template: completions work, chats are refused",
+            f"for chats put the model's {TEMPLATE} into its folder",
+            fatal=False,
+        )
+    return _template_at_fault(source, *found)
+
+
+def _template_at_fault(source: Source, file: str, text: str) -> Problem | None:
+    """What is wrong with a template beside the tokenizer of its checkpoint."""
     try:
         known = _tokens(source.folder(*FILES) / TOKENIZER)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from services.common.request.sampling import FinishReason
-from services.gateway.prompts.text import TextStream, ThoughtCount
+from services.gateway.prompts.text import Piece, TextStream, ThoughtCount
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.streams.migration import MigratingRequest, Totals
 from services.gateway.targets.messages import Finished, PositionLogprobs, Update
@@ -136,9 +136,7 @@ class Generation:
             return Delta(0, (), "", prompt_logprobs=update.scores)
         piece = self._text.push(update.token_ids, hidden)
         if isinstance(end, Finished) and not piece.stopped:
-            rest = self._text.finish()
-            if rest.text or rest.stopped:
-                piece = replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
+            piece = self._with_rest(piece)
         if piece.stopped:
             self._finish = FinishReason.STOP_STRING
         elif isinstance(end, Finished):
@@ -160,6 +158,11 @@ class Generation:
             update.scores,
             last=self._finish not in (None, FinishReason.STOP_STRING),
         )
+
+    def _with_rest(self, piece: Piece) -> Piece:
+        """The last piece, with what the end of the output makes final."""
+        rest = self._text.finish()
+        return replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
 
     def _final(self, reason: FinishReason) -> Final:
         totals = self._journey.totals

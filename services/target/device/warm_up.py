@@ -1,6 +1,7 @@
 """Captures every step, checks that rows are equal in all of them, and measures what a verify costs."""
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 
@@ -45,23 +46,28 @@ def warm_up(
     if check is not None:
         check.judge(CapturedSteps(pool, steps))
     shapes = tuple(product(pool.settings.buckets, pool.settings.every_width))
-    progress = Progress(MEASURED, len(shapes))
     known = times.recall(_ROUNDS, shapes) if times is not None else None
-    costs: dict[Cell, float] = {}
-    with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
-        for bucket, width in shapes:
-            steps.round.set_rows(slots[:bucket])
-            if isinstance(width, Ragged):
-                seated = slots[:bucket]
-                steps.seat(width, seated if seated and width.fits(len(seated)) else ())
-            costs[bucket, width] = _measure(pool, steps, bucket, width, 1 if known else REPEATS)
-            progress.add()
+    costs = _costs(pool, steps, shapes, 1 if known else REPEATS)
     for pack in pool.settings.every_pack:
         steps.run_prefill(Pack(pack, []))
     synchronise(pool.device)
     if times is not None and known is None:
         times.keep(_ROUNDS, costs)
     return known or costs
+
+
+def _costs(pool: Pool, steps: Steps, shapes: Sequence[Cell], repeats: int) -> dict[Cell, float]:
+    """Runs a round of each shape, and returns its microseconds."""
+    costs, progress = dict[Cell, float](), Progress(MEASURED, len(shapes))
+    with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
+        for bucket, width in shapes:
+            seated = slots[:bucket]
+            steps.round.set_rows(seated)
+            if isinstance(width, Ragged):
+                steps.seat(width, seated if seated and width.fits(len(seated)) else ())
+            costs[bucket, width] = _measure(pool, steps, bucket, width, repeats)
+            progress.add()
+    return costs
 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: Width, repeats: int) -> int:

@@ -36,18 +36,28 @@ def delta_rows(
     """As the operator's; a `cut`, for tests, is of the kernels in Triton."""
     assert into_TF.is_contiguous() and state_SHKV.is_contiguous() and ring_SRC.is_contiguous(), "layers are contiguous"
     assert state_SHKV.dtype == torch.float32, "the kernels' states are float32"
-    batch, (heads, v_dim) = span.slots_B.shape[0], (state_SHKV.shape[1], state_SHKV.shape[3])
+    heads, v_dim = state_SHKV.shape[1], state_SHKV.shape[3]
     if out_TF is None:
         out_TF = into_TF.new_empty((len(into_TF), heads * v_dim))
     if cut is None and serves_round(into_TF, constants, span, state_SHKV):
         round_rows(into_TF, constants, norm_V, eps, span, state_SHKV, ring_SRC, out_TF)
         return out_TF
-    few = span.width <= span.widest
     if cut is None and serves_chunk(into_TF, constants, span, state_SHKV):
         read_TF = _read_chunk(into_TF, constants, span, state_SHKV, ring_SRC)
         _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim)
         return out_TF
-    cut = cut or cut_rows(batch, heads, v_dim, few)
+    cut = cut or cut_rows(len(span.slots_B), heads, v_dim, span.width <= span.widest)
+    _scan(into_TF, constants, norm_V, eps, span, state_SHKV, ring_SRC, out_TF, cut)
+    return out_TF
+
+
+def _scan(
+    into_TF: Tensor, constants: DeltaConstants, norm_V: Tensor, eps: float, span: DeltaSpan, state_SHKV: Tensor,
+    ring_SRC: Tensor, out_TF: Tensor, cut: Cut,
+) -> None:  # fmt: skip
+    """Do what `delta_rows` does by the programs in Triton."""
+    batch, heads, v_dim = len(span.slots_B), state_SHKV.shape[1], state_SHKV.shape[3]
+    few = span.width <= span.widest
     # Rows that no block reaches are written by the kernel that norms.
     together = few and span.valid_B is None and cut.columns == v_dim
     read_TF = out_TF if together else into_TF.new_empty(out_TF.shape, dtype=torch.float32)
@@ -60,7 +70,6 @@ def delta_rows(
     )  # fmt: skip
     if not together:
         _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim)
-    return out_TF
 
 
 def _read_chunk(
