@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from services.common.kernels.linear import reference, tiling
+from services.common.kernels.linear.persistent.eight import eight_cut
+from services.common.kernels.linear.persistent.rule import fits
 from services.common.kernels.linear.weight import Weight
-from tests.bench.gpu.int8 import drafts
+from tests.bench.gpu.int8 import drafts, ruled
 from tests.bench.gpu.int8.candidates import candidates, in_cuda, products
 from tests.bench.gpu.shapes import QWEN3_4B, TINY
 
@@ -44,3 +46,14 @@ def test_a_search_times_tilings_in_cuda_that_end_as_the_product_does() -> None:
         found = [cut for rows in (65, 128, 512, 2048) for cut in in_cuda(subject, rows)]
         assert len({cut.kind for cut in found}) == 1
         assert all(subject.depth % (cut.subs * 128) == 0 for cut in found)
+
+
+@pytest.mark.parametrize("rows", [256, 512, 2048])
+def test_weights_that_no_table_has_are_timed_by_other_cuts_than_the_rules(rows: int) -> None:
+    """The first serves. The others can be launched, and no two are the same."""
+    for lines, depth, kind in ruled.products(4096, rows).values():
+        serves, *others = ruled.candidates((lines, depth, kind), rows, 3)
+        assert serves == eight_cut(lines, depth, rows, kind)
+        assert len(others) > 5 and serves not in others
+        assert all(fits(cut, lines, depth) and not cut.wide and cut.kind == kind for cut in others)
+        assert len(set(others)) == len(others)

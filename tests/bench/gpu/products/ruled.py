@@ -157,9 +157,14 @@ def _compile(cut: PersistentTiling) -> None:
 
 def entry_of(bench: Bench, cut: PersistentTiling | None) -> Entry:
     """Return the entry of a table that lets a cut serve."""
-    sizes = cut._asdict() if cut else {}
-    named = {key: value for key, value in sizes.items() if value != _DEFAULTS[key] and key not in ("kind", "wide")}
-    return Entry("tiles", bench.lines, bench.depth, bench.kind.name.lower(), "bf16", bench.rows, named if cut else None)
+    sizes = table_sizes(cut) if cut else None
+    return Entry("tiles", bench.lines, bench.depth, bench.kind.name.lower(), "bf16", bench.rows, sizes)
+
+
+def table_sizes(cut: PersistentTiling) -> dict[str, int]:
+    """Return what a table says of a cut."""
+    sizes = cut._asdict()
+    return {key: value for key, value in sizes.items() if value != _DEFAULTS[key] and key not in ("kind", "wide")}
 
 
 def main(given: Sequence[str] | None = None) -> int:
