@@ -12,7 +12,8 @@ from services.common.pair.arena import Arena
 from services.common.serving import tracing
 from services.common.serving.tls import Peers, TlsFiles
 from services.target.build_device import Worker
-from services.target.core.commands import Command, Inbox
+from services.target.core.commands import Command
+from services.target.core.inbox import Inbox
 from services.target.core.launching import Launching
 from services.target.core.sync_points import SyncPoints
 from services.target.describe import Describer

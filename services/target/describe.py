@@ -16,7 +16,7 @@ from services.target.device.exact.check import Exactness
 from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
-from services.target.sessions.convert import load_to_pb, numerics_to_pb
+from services.target.sessions.frames import load_to_pb, numerics_to_pb
 from services.target.sessions.served_model import ServedModel
 from services.target.sizing.budget import MemoryBudget
 

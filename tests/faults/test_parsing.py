@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from services.common.pb.paceline.v1 import inference_pb2, target_pb2
 from services.common.request.errors import Code, PacelineError
 from services.common.request.validation import Bounds
-from services.gateway.grpc import convert
-from services.target.sessions.convert import start_from_pb
+from services.gateway.grpc import questions
+from services.target.sessions.starts import start_from_pb
 from tests.faults.answers import request
 from tests.faults.conftest import Size
 from tests.faults.test_fuzz import wild_request
@@ -24,7 +24,7 @@ SHAMEFUL = (Code.INTERNAL, Code.UNKNOWN)
 
 
 def gateway(data: bytes) -> None:
-    convert.query(inference_pb2.GenerateRequest.FromString(data), 256)
+    questions.query(inference_pb2.GenerateRequest.FromString(data), 256)
 
 
 def target(data: bytes) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from services.gateway.grpc import convert
+from services.gateway.grpc import answers, questions
 from services.gateway.intake.inlet import Messages
 from services.gateway.intake.query import Query
 from services.gateway.streams.request_factory import RequestFactory
@@ -29,9 +29,9 @@ class InferenceService:
         """Generates text for one prompt and streams it."""
 
         async def ask() -> Query:
-            return convert.query(await messages.only(), self._default_max_tokens)
+            return questions.query(await messages.only(), self._default_max_tokens)
 
-        return self._streams.serve(ask, context, convert.messages)
+        return self._streams.serve(ask, context, answers.messages)
 
     async def GenerateWhole(
         self, messages: Messages[inference_pb2.GenerateWholeRequest], context: Context
@@ -39,10 +39,10 @@ class InferenceService:
         """Generates text for one prompt and answers once, when it has ended."""
 
         async def ask() -> Query:
-            return convert.query((await messages.only()).request, self._default_max_tokens)
+            return questions.query((await messages.only()).request, self._default_max_tokens)
 
-        whole = convert.Whole(context)
-        await self._streams.serve(ask, whole, convert.messages)
+        whole = answers.Whole(context)
+        await self._streams.serve(ask, whole, answers.messages)
         return whole.message()
 
     async def GetModel(
@@ -51,14 +51,14 @@ class InferenceService:
         """Describes a served model and every limit."""
         request = await messages.only()
         model = await self._front.model(request.model)
-        return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits(current_tenant())))
+        return inference_pb2.GetModelResponse(model=answers.model_info(model, self._front.limits(current_tenant())))
 
     async def ListModels(
         self, messages: Messages[inference_pb2.ListModelsRequest], context: Context
     ) -> inference_pb2.ListModelsResponse:
         """Describes every served model, each with its limits."""
         await messages.only()
-        return convert.served_models(await self._front.models(), self._front.limits(current_tenant()))
+        return answers.served_models(await self._front.models(), self._front.limits(current_tenant()))
 
     async def Tokenize(
         self, messages: Messages[inference_pb2.TokenizeRequest], context: Context
@@ -66,7 +66,7 @@ class InferenceService:
         """Turns a prompt into token ids as Generate would, and counts as it does."""
         with self._streams.admitted() as ticket:
             request = await messages.only()
-            prompt = convert.prompt(request.prompt)
+            prompt = questions.prompt(request.prompt)
             self._streams.queue(ticket, prompt)
             ids = await self._front.tokens(prompt, await self._front.model(request.model), current_tenant())
         return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
@@ -78,4 +78,4 @@ class InferenceService:
         await messages.only()
         found = await self._board.look()
         details = current_tenant() is ANYBODY
-        return convert.status(found, self._front.served, self._front.names, details)
+        return answers.status(found, self._front.served, self._front.names, details)

@@ -9,7 +9,7 @@ from services.common.request.grammar import choice_constraint
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import check_count
-from services.gateway.grpc.convert import text_prompt
+from services.gateway.grpc.questions import text_prompt
 from services.gateway.intake.query import Prompt, Query, TokenPrompt
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.targets.messages import PositionLogprobs

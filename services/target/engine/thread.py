@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from services.common.device.threads import inference, stay_on_core
-from services.target.core.commands import Command, Inbox
+from services.target.core.commands import Command
+from services.target.core.inbox import Inbox
 from services.target.engine.engine import Engine
 
 _LOG = logging.getLogger(__name__)

@@ -29,15 +29,10 @@ from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
 from services.target.core.commands import Cancel, CheckKey, Command, Refuse, Start
 from services.target.core.launching import Launching
-from services.target.sessions.convert import (
-    MAX_REQUEST_ID_BYTES,
-    frame_to_pb,
-    numerics_to_pb,
-    rule_from_pb,
-    start_from_pb,
-)
+from services.target.sessions.frames import frame_to_pb, numerics_to_pb
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.sessions import HEARTBEAT_S, GatewaySession, Sessions, SlowGatewayError, launched
+from services.target.sessions.starts import MAX_REQUEST_ID_BYTES, rule_from_pb, start_from_pb
 from services.target.sessions.tally import Bounds, Used
 
 _LOG = logging.getLogger(__name__)

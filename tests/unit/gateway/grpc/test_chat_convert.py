@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, PacelineError
 from services.common.request.limits import LIMITS
-from services.gateway.grpc.convert import prompt
+from services.gateway.grpc.questions import prompt
 from services.gateway.intake.query import ChatPrompt
 
 USER = {"role": "user", "content": "hi"}

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from services.target.core import commands
-from services.target.core.commands import Drain, Inbox, MoveAll
+from services.target.core.commands import Drain, MoveAll
+from services.target.core.inbox import Inbox
 
 
 def test_what_comes_close_behind_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round planned behind the first prompt of a burst decoded its one row, and the others waited."""
-    monkeypatch.setattr(commands, "_APART_S", 20.0)
-    monkeypatch.setattr(commands, "_TOGETHER_S", 0.2)
+    monkeypatch.setattr("services.target.core.inbox._APART_S", 20.0)
+    monkeypatch.setattr("services.target.core.inbox._TOGETHER_S", 0.2)
     inbox = Inbox()
     inbox.put(Drain())
     timers = [threading.Timer(delay, inbox.put, (MoveAll(),)) for delay in (0.02, 0.04, 0.3)]
@@ -34,7 +34,7 @@ def test_gathering_ends_where_nothing_comes() -> None:
 
 
 def test_a_stream_of_commands_is_not_gathered_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_APART_S", 20.0)
+    monkeypatch.setattr("services.target.core.inbox._APART_S", 20.0)
     inbox, stopped = Inbox(), threading.Event()
 
     def put() -> None:

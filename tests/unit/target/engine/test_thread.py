@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
-from services.target.core.commands import Command, Inbox
+from services.target.core.commands import Command
+from services.target.core.inbox import Inbox
 from services.target.engine.engine import Engine
 from services.target.engine.thread import EngineThread
 from tests.unit.target.core.specs import prompt, request

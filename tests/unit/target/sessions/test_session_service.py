@@ -18,16 +18,16 @@ from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.serving.channel import connect
 from services.common.serving.server import Listeners, Server
-from services.target.core.commands import Inbox
+from services.target.core.inbox import Inbox
 from services.target.core.launching import LAUNCH_S, Launching
 from services.target.core.load import Load
 from services.target.core.messages import Update
 from services.target.drain import DrainParts, drain
 from services.target.engine.thread import EngineThread
-from services.target.sessions.convert import start_from_pb
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
 from services.target.sessions.sessions import RoundFrame, Sessions
+from services.target.sessions.starts import start_from_pb
 from tests.support.fakes_runner import expected_output
 from tests.support.session_client import SessionClient, start
 from tests.unit.target.core.specs import prompt

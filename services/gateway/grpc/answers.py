@@ -1,89 +1,16 @@
-"""The clients' protobuf to and from plain values; sizes are checked before contents are read."""
+"""What the gateway answers over gRPC: events of a stream, models and status, as messages."""
 
 from collections.abc import Iterable
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from services.common.request.constraint import Constraint, Form
 from services.common.request.error_convert import duration
-from services.common.request.errors import invalid_field, unsupported
-from services.common.request.grammar import choice_constraint
-from services.common.request.limits import LIMITS
 from services.common.request.sampling_convert import (
     finish_to_pb,
-    sampling_from_pb,
-    speculation_from_pb,
-    stopping_from_pb,
 )
-from services.common.request.validation import check_count, plain
-from services.gateway.grpc.chat_convert import chat_prompt
-from services.gateway.intake.query import Prompt, Query, TextPrompt, TokenPrompt
-from services.gateway.prompts.chat_check import check_size
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.streams import Context
 from services.gateway.targets.messages import Load, Model, PositionLogprobs, ScoredToken, Speculation
 from services.gateway.targets.status import Pace, PairState, Status
-
-STRUCTURED = "structured_output"
-MOST_SECONDS = 315_576_000_000
-"""The longest time that a Duration may state, some 10,000 years."""
-
-
-def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Query:
-    """One call of Generate; the default counts where the client gave no max_tokens.
-
-    Raises:
-        PacelineError: a field is too large, missing or reserved.
-    """
-    _check_reserved(request)
-    check_count("bad_words", len(request.bad_words), LIMITS.bad_words)
-    check_count("allowed_token_ids", len(request.allowed_token_ids), LIMITS.allowed_token_ids)
-    return Query(
-        model=request.model,
-        prompt=prompt(request.prompt),
-        sampling=sampling_from_pb(request.sampling),
-        seed_given=request.sampling.HasField("seed"),
-        stopping=stopping_from_pb(request.stopping, max(default_max_tokens, request.stopping.min_tokens)),
-        speculation=speculation_from_pb(request.speculation),
-        logprobs=request.logprobs if request.HasField("logprobs") else None,
-        priority=request.priority,
-        timeout_s=_timeout(request),
-        key=request.idempotency_key,
-        migration=request.migration if request.HasField("migration") else True,
-        constraint=_constraint(request.structured_output) if request.HasField("structured_output") else None,
-        prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
-        bad_words=tuple(request.bad_words),
-        allowed=tuple(request.allowed_token_ids),
-        budget=request.thinking_budget if request.HasField("thinking_budget") else None,
-        thinks=request.HasField("thinking_budget"),
-        tells_prompt=request.return_token_ids,
-        counts_thoughts=True,
-    )
-
-
-def prompt(message: inference_pb2.Prompt) -> Prompt:
-    """One prompt, its size known.
-
-    Raises:
-        PacelineError: it is missing, or too large to look at.
-    """
-    form = message.WhichOneof("form")
-    if form == "text":
-        return text_prompt(message.text)
-    if form == "tokens":
-        check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_ids)
-        return TokenPrompt(tuple(message.tokens.ids))
-    if form == "chat":
-        return chat_prompt(message.chat)
-    raise invalid_field("prompt", "one of text, tokens and chat is needed")
-
-
-def text_prompt(text: str) -> TextPrompt:
-    """Plain text, its size known.
-
-    Raises:
-        PacelineError: it is too large to look at.
-    """
-    return TextPrompt(text, check_size(text))
 
 
 def messages(request_id: str, event: Delta | Final) -> tuple[inference_pb2.GenerateResponse]:
@@ -183,33 +110,6 @@ def served_models(
     return inference_pb2.ListModelsResponse(
         models=[inference_pb2.ServedModel(model=model_info(model, limits), aliases=aliases) for model, aliases in told]
     )
-
-
-def _check_reserved(request: inference_pb2.GenerateRequest) -> None:
-    if request.constraint:
-        raise unsupported("constraint", "is not used: structured_output says what the output must be like")
-    if request.HasField("forced_tokens"):
-        raise unsupported("forced_tokens", "forced output is not built yet")
-
-
-def _constraint(message: inference_pb2.Constraint) -> Constraint:
-    form = message.WhichOneof("form")
-    if form is None:
-        raise invalid_field(STRUCTURED, "one of json_schema, regex, choices and grammar is needed")
-    field = f"{STRUCTURED}.{form}"
-    if form == "choices":
-        return choice_constraint(message.choices.texts, f"{field}.texts")
-    kind = {"json_schema": Form.JSON, "regex": Form.REGEX, "grammar": Form.GRAMMAR}[form]
-    return Constraint(kind, getattr(message, form), field)
-
-
-def _timeout(request: inference_pb2.GenerateRequest) -> float | None:
-    if not request.HasField("timeout"):
-        return None
-    seconds = request.timeout.seconds + request.timeout.nanos / 1e9
-    if not (0.0 < seconds <= MOST_SECONDS):
-        raise invalid_field("timeout", f"{plain(seconds)} s is not in (0, {MOST_SECONDS}]")
-    return seconds
 
 
 def _scored(token: ScoredToken) -> types_pb2.TokenLogprob:
