@@ -29,6 +29,7 @@ from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.target.core.plan import Chunk
 from services.target.device.packing import packed
+from services.target.device.shapes import PackShape
 from services.target.device.steps import kind_of
 from tests.bench.gpu.account import floors, parts_of, table
 from tests.bench.gpu.kernels_added import added_by, places
@@ -43,7 +44,7 @@ Row = dict[str, Any]
 TABLES, TOGETHER = "as in the tables", "together"
 LEAST_GAIN = 0.003
 """Of a whole verify, from which on a choice is timed together with others."""
-_CONTEXT, _ROOM, _SETTLING, _BETWEEN = 768, 512, 14, 4
+_CONTEXT, _ROOM, _SETTLING, _BETWEEN, _SEGMENT = 768, 512, 14, 4, 64
 Plan = Mapping[str, Mapping[Case, Cut]]
 
 
@@ -70,13 +71,18 @@ def main() -> int:
 
 
 def _rig(chosen: argparse.Namespace, folder: Path) -> Rig:
-    """Captures rounds of these sequences alone; chunks have 64 tokens where no pack is asked for."""
+    """Captures rounds of these sequences and packs of these prompts alone."""
     buckets = tuple(sorted({step.sequences for step in chosen.steps}))
     widths = tuple(sorted({1, 4, *(step.width for step in chosen.steps if not step.prompt)}))
     memory, shape = int(chosen.memory_gb * (1 << 30)), SHAPES[chosen.shape]
-    chunk = 0 if any(step.prompt for step in chosen.steps) else 64
-    settings = RigSettings(shape, chosen.device, chosen.dtype, buckets[-1], widths, 2048, memory, chunk)
-    with mock.patch("services.target.build_device.buckets_of", return_value=buckets):
+    prompts = [step for step in chosen.steps if step.prompt]
+    packs = sorted({1, *(step.sequences * -(-step.width // _SEGMENT) for step in prompts)})
+    shapes = tuple(PackShape(segments, _SEGMENT) for segments in packs)
+    settings = RigSettings(shape, chosen.device, chosen.dtype, buckets[-1], widths, 2048, memory, shapes[-1].rows)
+    with (
+        mock.patch("services.target.build_device.buckets_of", return_value=buckets),
+        mock.patch("services.target.build_device.packs_of", return_value=shapes),
+    ):
         return Rig(settings, folder)
 
 
