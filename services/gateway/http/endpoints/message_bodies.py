@@ -1,16 +1,32 @@
 """Bodies of Anthropic's Messages API, and the chats that they are."""
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from services.common.request.errors import invalid_field
+from services.common.request.errors import invalid_field, unsupported
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import validated
 from services.gateway.http.schema.base import Body, Ignored
-from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody
+from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
+from services.gateway.http.schema.hosted import NOT_RUN, HostedTool, is_hosted, type_of
+
+HOSTED_PARTS = (
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "mcp_tool_use",
+    "mcp_tool_result",
+    "container_upload",
+)
+"""Blocks of tools that a provider runs."""
 
 
 class Sent(Body):
@@ -26,6 +42,85 @@ class TextPart(Sent):
     text: str
     cache_control: Ignored = None
     citations: Ignored = None
+
+
+class TextSource(Sent):
+    """A document that is text."""
+
+    type: Literal["text"]
+    data: str
+
+
+class BlockSource(Sent):
+    """A document in blocks."""
+
+    type: Literal["content"]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
+
+
+class DocumentPart(Sent):
+    """A document; the model reads its title, what is said of it, and its text."""
+
+    type: Literal["document"]
+    source: Annotated[TextSource | BlockSource, Field(discriminator="type")]
+    title: str | None = None
+    context: str | None = None
+    cache_control: Ignored = None
+    citations: Ignored = None
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        found = self.source.data if isinstance(self.source, TextSource) else _one_text(self.source.content)
+        return "\n".join(one for one in (self.title, self.context, found) if one)
+
+
+class SearchPart(Sent):
+    """What a client's own search has found."""
+
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
+    cache_control: Ignored = None
+    citations: Ignored = None
+
+    @property
+    def text(self) -> str:
+        """Where it stands, and what it says."""
+        return "\n".join((self.title, self.source, _one_text(self.content)))
+
+
+class ToolNamePart(Sent):
+    """A tool that a client's search of tools has found: all tools are told to the model anyway."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+    cache_control: Ignored = None
+
+    @property
+    def text(self) -> str:
+        """Its name."""
+        return self.tool_name
+
+
+class CompactionPart(Sent):
+    """What stands for the turns before it."""
+
+    type: Literal["compaction"]
+    content: str
+    cache_control: Ignored = None
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return self.content
+
+
+class HostedPart(Sent):
+    """What a provider did between; it is left out, for the text behind it says what came of it."""
+
+    type: str
 
 
 class ToolUsePart(Sent):
@@ -45,7 +140,14 @@ class ToolResultPart(Sent):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)] | None = None
+    content: (
+        str
+        | Annotated[
+            list[Annotated[TextPart | DocumentPart | SearchPart | ToolNamePart, Field(discriminator="type")]],
+            Field(fail_fast=True, max_length=MOST_PARTS),
+        ]
+        | None
+    ) = None
     is_error: Ignored = None
     cache_control: Ignored = None
 
@@ -65,7 +167,24 @@ class RedactedPart(Sent):
     data: Ignored = None
 
 
-Part = Annotated[TextPart | ToolUsePart | ToolResultPart | ThinkingPart | RedactedPart, Field(discriminator="type")]
+def _tag_of_part(value: Any) -> Any:
+    kind = type_of(value, "")
+    return "hosted tool" if kind in HOSTED_PARTS else kind
+
+
+TEXTS = (TextPart, DocumentPart, SearchPart, CompactionPart)
+Part = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[DocumentPart, Tag("document")]
+    | Annotated[SearchPart, Tag("search_result")]
+    | Annotated[CompactionPart, Tag("compaction")]
+    | Annotated[ToolUsePart, Tag("tool_use")]
+    | Annotated[ToolResultPart, Tag("tool_result")]
+    | Annotated[ThinkingPart, Tag("thinking")]
+    | Annotated[RedactedPart, Tag("redacted_thinking")]
+    | Annotated[HostedPart, Tag("hosted tool")],
+    Discriminator(_tag_of_part),
+]
 Texts = str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
 
 
@@ -77,7 +196,7 @@ class MessageIn(Sent):
 
 
 class ToolIn(Sent):
-    """A tool; of one that Anthropic's servers run, its type is what is told to be refused."""
+    """A tool; of one whose form Anthropic's models know alone, its type is what is told to be refused."""
 
     type: Literal["custom"] | None = None
     name: str
@@ -89,6 +208,15 @@ class ToolIn(Sent):
     input_examples: Ignored = None
     defer_loading: Ignored = None
     allowed_callers: Ignored = None
+
+
+def _tag_of_tool(value: Any) -> str:
+    return "hosted tool" if is_hosted(type_of(value, "custom")) else "function tool"
+
+
+AnyTool = Annotated[
+    Annotated[HostedTool, Tag("hosted tool")] | Annotated[ToolIn, Tag("function tool")], Discriminator(_tag_of_tool)
+]
 
 
 class ChoiceIn(Body):
@@ -122,11 +250,15 @@ class CountBody(Sampling):
     model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
     messages: list[MessageIn] = Field(fail_fast=True, max_length=LIMITS.chat_messages)
     system: Texts | None = None
-    tools: list[ToolIn] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
+    tools: list[AnyTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     tool_choice: ChoiceIn | None = None
     thinking: ThinkingBody | None = None
     cache_control: Ignored = None
     context_management: Ignored = None
+    betas: Ignored = None
+    anthropic_beta: Ignored = None
+    anthropic_version: Ignored = None
+    speed: Ignored = None
     output_config: OutputConfig | None = None
 
 
@@ -160,14 +292,25 @@ def chat_of(body: CountBody) -> ChatBody:
     chat["stop"] = getattr(body, "stop_sequences", None)
     chat["tools"] = [_tool(tool) for tool in body.tools or ()]
     if body.tool_choice is not None:
-        chat["tool_choice"] = _choice(body.tool_choice)
+        chat["tool_choice"] = _choice(body.tool_choice, body.tools or ())
         chat["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
     if body.thinking is not None:
         chat["thinking"] = body.thinking.model_dump(exclude_none=True)
     _configure(chat, body.output_config or OutputConfig())
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
-    return validated(ChatBody, chat)
+    found = validated(ChatBody, chat)
+    found._left = tuple(_left_out(body.messages))
+    for index, tool in enumerate(found.tools or ()):
+        if isinstance(tool, ToolBody):
+            tool.stands(f"tools[{index}]")
+    return found
+
+
+def _left_out(messages: Iterable[MessageIn]) -> Iterator[str]:
+    for message in messages:
+        parts = () if isinstance(message.content, str) else message.content
+        yield from (part.type for part in parts if isinstance(part, HostedPart))
 
 
 def _configure(chat: dict[str, Any], config: OutputConfig) -> None:
@@ -176,8 +319,12 @@ def _configure(chat: dict[str, Any], config: OutputConfig) -> None:
         chat["response_format"] = {"type": "json_schema", "json_schema": {"schema": config.format.schema_}}
 
 
-def _texts(texts: Texts) -> str | list[dict[str, str]]:
+def _texts(texts: str | Sequence[TextPart | DocumentPart | SearchPart | ToolNamePart]) -> str | list[dict[str, str]]:
     return texts if isinstance(texts, str) else [{"type": "text", "text": one.text} for one in texts]
+
+
+def _one_text(content: str | Sequence[TextPart]) -> str:
+    return content if isinstance(content, str) else "\n".join(one.text for one in content)
 
 
 def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
@@ -187,7 +334,7 @@ def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     own: dict[str, Any] = {"role": message.role, "content": []}
     for place, part in enumerate(message.content):
-        if isinstance(part, TextPart):
+        if isinstance(part, TEXTS):
             own["content"].append({"type": "text", "text": part.text})
         elif isinstance(part, ToolResultPart):
             result = {"role": "tool", "tool_call_id": part.tool_use_id, "content": _texts(part.content or "")}
@@ -210,16 +357,20 @@ def _call(part: ToolUsePart) -> dict[str, Any]:
     return {"id": part.id, "type": "function", "function": function}
 
 
-def _tool(tool: ToolIn) -> dict[str, Any]:
+def _tool(tool: ToolIn | HostedTool) -> dict[str, Any]:
+    if isinstance(tool, HostedTool):
+        return {"type": tool.type}
     function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}
 
 
-def _choice(choice: ChoiceIn) -> Any:
+def _choice(choice: ChoiceIn, tools: Iterable[ToolIn | HostedTool]) -> Any:
     if choice.type == "tool":
         if not choice.name:
             raise invalid_field("tool_choice.name", "is needed with type tool")
+        if any(isinstance(tool, HostedTool) and tool.name == choice.name for tool in tools):
+            raise unsupported("tool_choice.name", f"{choice.name[:64]!r} {NOT_RUN}")
         return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.type == "any" else choice.type

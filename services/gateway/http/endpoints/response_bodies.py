@@ -6,10 +6,24 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
+from services.gateway.http.endpoints.response_tools import AnyChoice, AnyTool, Tools, arguments_of, joined
 from services.gateway.http.reading.body import parsed, validated
 from services.gateway.http.schema.base import Body, Ignored
-from services.gateway.http.schema.bodies import ChatBody, Sampling
+from services.gateway.http.schema.bodies import ChatBody, Sampling, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
+from services.gateway.http.schema.hosted import type_of
+
+HOSTED_ITEMS = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_list_tools",
+    "mcp_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
+)
+"""Items of tools that a provider runs."""
 
 
 class Sent(Body):
@@ -57,15 +71,28 @@ class CallItem(Sent):
     arguments: str
     id: Ignored = None
     status: Ignored = None
-    namespace: Ignored = None
+    namespace: str | None = None
     parsed_arguments: Ignored = None
+    caller: Ignored = None
+
+
+class CustomItem(Sent):
+    """A call of a tool that takes a text."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    id: Ignored = None
+    status: Ignored = None
+    namespace: str | None = None
     caller: Ignored = None
 
 
 class ResultItem(Sent):
     """What a call gave."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: str | Parts
     id: Ignored = None
@@ -84,33 +111,31 @@ class ReasoningItem(Sent):
     status: Ignored = None
 
 
-Item = MessageItem | CallItem | ResultItem | ReasoningItem
+class HostedItem(Sent):
+    """What a provider did between; it is left out, for the text behind it says what came of it."""
+
+    type: str
+
+
+Item = MessageItem | CallItem | CustomItem | ResultItem | ReasoningItem | HostedItem
 
 
 def _kind(item: Any) -> Any:
     """An item without a type is a message."""
-    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    kind = type_of(item, "message")
+    return "hosted tool" if kind in HOSTED_ITEMS else kind
 
 
 AnyItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[CallItem, Tag("function_call")]
+    | Annotated[CustomItem, Tag("custom_tool_call")]
     | Annotated[ResultItem, Tag("function_call_output")]
+    | Annotated[ResultItem, Tag("custom_tool_call_output")]
+    | Annotated[HostedItem, Tag("hosted tool")]
     | Annotated[ReasoningItem, Tag("reasoning")],
     Discriminator(_kind),
 ]
-
-
-class FunctionTool(Body):
-    """A tool."""
-
-    type: Literal["function"]
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    defer_loading: Ignored = None
-    allowed_callers: Ignored = None
 
 
 class ReasoningIn(Body):
@@ -120,21 +145,6 @@ class ReasoningIn(Body):
     summary: Ignored = None
     generate_summary: Ignored = None
     context: Ignored = None
-
-
-class NamedTool(Body):
-    """The tool that must be called."""
-
-    type: Literal["function"]
-    name: str
-
-
-class AllowedIn(Body):
-    """A choice among some of the tools."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"] = "auto"
-    tools: list[NamedTool] = Field(fail_fast=True, max_length=LIMITS.chat_tools)
 
 
 class FormatIn(Body):
@@ -170,16 +180,15 @@ class ResponsesBody(Sampling):
     max_output_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    tools: list[FunctionTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
-    tool_choice: (
-        Literal["auto", "none", "required"] | Annotated[NamedTool | AllowedIn, Field(discriminator="type")] | None
-    ) = None
+    tools: list[AnyTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
+    tool_choice: Literal["auto", "none", "required"] | AnyChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningIn | None = None
     text: TextIn | None = None
     background: Literal[False] | None = None
     previous_response_id: None = None
     conversation: None = None
+    prompt: None = None
     top_logprobs: Literal[0] | None = None
     stream_options: StreamOptionsIn | None = None
     truncation: Literal["disabled", "auto"] | None = Field(
@@ -194,6 +203,10 @@ class ResponsesBody(Sampling):
     prompt_cache_retention: Ignored = None
     safety_identifier: Ignored = None
     max_tool_calls: Ignored = None
+    client_metadata: Ignored = None
+    context_management: Ignored = None
+    prompt_cache_options: Ignored = None
+    moderation: Ignored = None
     stop: JsonValue = None
 
 
@@ -201,11 +214,17 @@ class ResponseChat(ChatBody):
     """The chat of a response, with the body that asked for it."""
 
     _asked: ResponsesBody = PrivateAttr()
+    _calls: Tools = PrivateAttr()
 
     @property
     def asked(self) -> ResponsesBody:
         """The body that the client sent."""
         return self._asked
+
+    @property
+    def calls(self) -> Tools:
+        """What the client calls the functions of the chat."""
+        return self._calls
 
 
 def read_response(raw: bytearray) -> ResponseChat:
@@ -215,43 +234,38 @@ def read_response(raw: bytearray) -> ResponseChat:
         PacelineError: it is invalid.
     """
     body = parsed(ResponsesBody, raw)
-    chat = validated(ResponseChat, _chat(body))
-    chat._asked = body
+    tools = Tools(body.tools or ())
+    chat = validated(ResponseChat, _chat(body, tools))
+    chat._asked, chat._calls = body, tools
+    for tool, place in zip(chat.tools or (), tools.places, strict=True):
+        if isinstance(tool, ToolBody):
+            tool.stands(place)
+    items = () if isinstance(body.input, str) else body.input
+    chat._left = tuple(item.type for item in items if isinstance(item, HostedItem))
     return chat
 
 
-def _chat(body: ResponsesBody) -> dict[str, Any]:
+def _chat(body: ResponsesBody, tools: Tools) -> dict[str, Any]:
     messages = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else _messages(body.input)
     if body.instructions:
         messages.insert(0, {"role": "system", "content": body.instructions})
     chat: dict[str, Any] = {"model": body.model, "messages": messages, "max_tokens": body.max_output_tokens}
     for name in ("stream", "temperature", "top_p", "parallel_tool_calls"):
         chat[name] = getattr(body, name)
-    chat["tools"] = [_tool(tool) for tool in body.tools or ()]
-    chat |= body.sampling() | {"stop": body.stop, "tool_choice": _choice(body.tool_choice)}
+    chat["tools"] = tools.chat
+    chat |= body.sampling() | {"stop": body.stop, "tool_choice": tools.choice(body.tool_choice)}
     chat["reasoning_effort"] = body.reasoning and body.reasoning.effort
     if body.text is not None and body.text.format is not None:
         chat["response_format"] = _format(body.text.format)
     return chat
 
 
-def _choice(choice: NamedTool | AllowedIn | str | None) -> Any:
-    if isinstance(choice, NamedTool):
-        return _named(choice)
-    if isinstance(choice, AllowedIn):
-        allowed = {"mode": choice.mode, "tools": [_named(tool) for tool in choice.tools]}
-        return {"type": "allowed_tools", "allowed_tools": allowed}
-    return choice
-
-
-def _named(tool: NamedTool) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": tool.name}}
-
-
 def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
     """Messages of a chat: thoughts, text and calls that follow on one another are one message of the assistant."""
     found: list[dict[str, Any]] = []
     for item in items:
+        if isinstance(item, HostedItem):
+            continue
         if isinstance(item, ResultItem):
             found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
         elif isinstance(item, MessageItem) and item.role != "assistant":
@@ -274,7 +288,10 @@ def _turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _add(turn: dict[str, Any], item: Item) -> None:
     if isinstance(item, CallItem):
-        function = {"name": item.name, "arguments": item.arguments}
+        function = {"name": joined(item.name, item.namespace), "arguments": item.arguments}
+        turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
+    elif isinstance(item, CustomItem):
+        function = {"name": joined(item.name, item.namespace), "arguments": arguments_of(item.input)}
         turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, ReasoningItem):
         turn.setdefault("reasoning_content", []).append(_text(item.content or item.summary or []))
@@ -284,13 +301,6 @@ def _add(turn: dict[str, Any], item: Item) -> None:
 
 def _text(content: str | Parts) -> str:
     return content if isinstance(content, str) else "\n".join(part.text or part.refusal for part in content)
-
-
-def _tool(tool: FunctionTool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    if tool.strict is not None:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function}
 
 
 def _format(form: FormatIn) -> dict[str, Any]:

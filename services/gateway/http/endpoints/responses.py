@@ -9,14 +9,17 @@ from typing_extensions import TypedDict
 from services.common.request.errors import PacelineError, Reason
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.endpoints.response_bodies import ResponseChat
+from services.gateway.http.endpoints.response_tools import text_of
 from services.gateway.http.endpoints.translated import TranslatedAnswer, named_event
 from services.gateway.http.schema.errors import NamedError, error_reply, renamed
+from services.gateway.http.schema.hosted import is_hosted
 from services.gateway.http.schema.replies import ErrorReply
 from services.gateway.http.server.exchange import Exchange, Words
 from services.gateway.parsing.form import Form
 from services.gateway.parsing.output import CallCut, CallEnd, CallPiece, CallStart, Content, Part, Reasoning
 
 Event = dict[str, Any]
+CALLS = ("function_call", "custom_tool_call")
 
 
 class ResponseReply(TypedDict):
@@ -88,7 +91,7 @@ class ResponseAnswer(TranslatedAnswer):
         super().__init__(body, exchange, spell, forms)
         self._body, self._created = body, exchange.created
         self._items: list[Event] = []
-        self._open = False
+        self._open, self._arguments = False, ""
         self._count = 0
 
     def head(self) -> Iterable[Event]:
@@ -105,11 +108,12 @@ class ResponseAnswer(TranslatedAnswer):
             elif isinstance(part, Reasoning):
                 events += self._text("reasoning", part.text)
             elif isinstance(part, CallStart):
-                item = {"type": "function_call", "id": _name("fc"), "call_id": _name("call"), "name": part.name}
-                events += self._start(item | {"arguments": "", "status": "in_progress"})
+                events += self._start(self._call(part.name))
             elif isinstance(part, CallPiece):
-                self._items[-1]["arguments"] += part.text
-                events.append(self._of_item("response.function_call_arguments.delta", delta=part.text))
+                self._arguments += part.text
+                if self._items[-1]["type"] == "function_call":
+                    self._items[-1]["arguments"] += part.text
+                    events.append(self._of_item("response.function_call_arguments.delta", delta=part.text))
             else:
                 events += self._end(part)
         return events
@@ -124,7 +128,7 @@ class ResponseAnswer(TranslatedAnswer):
         self._open, item = False, self._items[-1]
         if item["status"] == "in_progress":
             item["status"] = status
-        events = self._whole_text(item) if item["type"] != "function_call" else self._whole_call(item)
+        events = self._whole_call(item) if item["type"] in CALLS else self._whole_text(item)
         return [*events, self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)]
 
     def tail(self) -> Iterable[Event]:
@@ -134,7 +138,7 @@ class ResponseAnswer(TranslatedAnswer):
 
     def reply(self) -> ResponseReply:
         """The whole response; a call that was cut is no item of it."""
-        items = [item for item in self._items if item["type"] != "function_call" or item["status"] == "completed"]
+        items = [item for item in self._items if item["type"] not in CALLS or item["status"] == "completed"]
         usage = self.usage()
         told = {
             "input_tokens": usage["prompt_tokens"],
@@ -168,7 +172,7 @@ class ResponseAnswer(TranslatedAnswer):
             "temperature": 1.0 if self._body.temperature is None else self._body.temperature,
             "text": {"format": {"type": "text"}, **given.get("text", {})},
             "tool_choice": given.get("tool_choice", "auto"),
-            "tools": [{"parameters": None, "strict": None, **tool} for tool in given.get("tools", ())],
+            "tools": [_shown(tool) for tool in given.get("tools", ()) if not is_hosted(tool["type"])],
             "top_p": 1.0 if self._body.top_p is None else self._body.top_p,
             "truncation": asked.truncation or "disabled",
         }
@@ -203,8 +207,25 @@ class ResponseAnswer(TranslatedAnswer):
         ]
 
     def _whole_call(self, item: Event) -> list[Event]:
+        if item["type"] == "custom_tool_call":
+            text = {"input": item["input"]}
+            delta = (
+                [self._of_item("response.custom_tool_call_input.delta", delta=item["input"])] if item["input"] else []
+            )
+            return [*delta, self._of_item("response.custom_tool_call_input.done", **text)]
         done: Event = {"arguments": item["arguments"], "name": item["name"]}
         return [self._of_item("response.function_call_arguments.done", **done)]
+
+    def _call(self, written: str) -> Event:
+        """The item of a call that begins, by the name that the client knows; a text is whole at its end alone."""
+        name, namespace, custom = self._body.calls.called(written)
+        self._arguments = ""
+        item: Event = {
+            "type": "custom_tool_call" if custom else "function_call",
+            "id": _name("ctc" if custom else "fc"),
+        }
+        item |= {"call_id": _name("call"), "name": name} | ({"namespace": namespace} if namespace else {})
+        return item | {"input" if custom else "arguments": "", "status": "in_progress"}
 
     def _start(self, item: Event) -> list[Event]:
         events = self._closed()
@@ -216,6 +237,8 @@ class ResponseAnswer(TranslatedAnswer):
     def _end(self, part: CallEnd | CallCut) -> list[Event]:
         if isinstance(part, CallCut):
             self._items[-1]["status"] = "incomplete"
+        elif self._items[-1]["type"] == "custom_tool_call":
+            self._items[-1]["input"] = text_of(self._arguments)
         return self._closed()
 
     def _of_item(self, kind: str, **fields: Any) -> Event:
@@ -224,6 +247,10 @@ class ResponseAnswer(TranslatedAnswer):
     def _event(self, kind: str, **fields: Any) -> Event:
         self._count += 1
         return {"type": kind, "sequence_number": self._count - 1, **fields}
+
+
+def _shown(tool: Event) -> Event:
+    return {"parameters": None, "strict": None, **tool} if tool["type"] == "function" else tool
 
 
 def _part(kind: str) -> str:

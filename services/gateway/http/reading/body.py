@@ -40,7 +40,9 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 MOST_CHARACTERS = 200
 TAGS = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "message", "reasoning", "function_call"}
-    | {"function_call_output", "input_text", "output_text", "refusal"}
+    | {"function_call_output", "input_text", "output_text", "refusal", "function tool", "hosted tool"}
+    | {"custom_tool_call", "custom_tool_call_output", "custom", "namespace", "document", "search_result"}
+    | {"compaction", "tool_reference"}
 )
 """Types of entries of lists, between the number of an entry and a field of it."""
 
@@ -237,7 +239,9 @@ def _refused(faults: list[ErrorDetails]) -> PacelineError:
 def _words(fault: ErrorDetails) -> str:
     """What is wrong; too many entries are told as the validator of all listeners tells it."""
     if fault["type"] == "union_tag_invalid":
-        return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {fault['ctx']['expected_tags']}"[:MOST_CHARACTERS]
+        return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {fault['ctx']['expected_tags']}".replace(" tool'", "'")[
+            :MOST_CHARACTERS
+        ]
     if fault["type"] == "union_tag_not_found":
         return "is needed"
     if fault["type"] != "too_long":

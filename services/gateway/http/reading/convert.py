@@ -1,12 +1,14 @@
 """Bodies to queries: the same plain values that the gRPC contract becomes, with the defaults of OpenAI's API."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from services.common.request.constraint import Constraint
-from services.common.request.errors import invalid_field
+from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import MAX_TOKENS, check_count
@@ -23,6 +25,7 @@ from services.gateway.http.schema.bodies import (
     ToolBody,
 )
 from services.gateway.http.schema.history import FunctionCalled, MessageBody, ToolCalled
+from services.gateway.http.schema.hosted import check_something_left
 from services.gateway.http.schema.structured import constraint_of
 from services.gateway.intake.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.form import Form, tags
@@ -34,6 +37,7 @@ COMPLETION_TOKENS = 16
 
 
 NO_EFFORT = ("none", "minimal")
+_TOOL = re.compile(r"prompt\.chat\.tools\[(\d+)\]")
 THOUGHTS = frozenset({OPEN, CLOSE})
 
 
@@ -147,7 +151,8 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
     Raises:
         PacelineError: a function that may be called is none of the tools.
     """
-    tools, choice = tuple(body.tools or ()), body.tool_choice
+    check_something_left(body.tools or ())
+    tools, choice = body.functions(), body.tool_choice
     if isinstance(choice, AllowedChoice):
         names = [tool.function.name for tool in choice.allowed_tools.tools]
         for index, name in enumerate(names):
@@ -235,7 +240,9 @@ def _chat(body: ChatBody) -> ChatPrompt:
     kwargs = body.chat_template_kwargs or {}
     nulls = dict.fromkeys(name for name, value in kwargs.items() if value is None)
     given = {name: value for name, value in kwargs.items() if value is not None}
-    prompt = checked_chat(messages, [_tool(tool) for tool in tools_of(body)], given)
+    tools = tools_of(body)
+    with _named_as_sent([tool.place for tool in tools]):
+        prompt = checked_chat(messages, [_tool(tool) for tool in tools], given)
     turn = {"add_generation_prompt": body.add_generation_prompt, "continue_final_message": body.continue_final_message}
     if body.continue_final_message:
         if messages[-1].role != "assistant" or messages[-1].tool_calls:
@@ -245,7 +252,21 @@ def _chat(body: ChatBody) -> ChatPrompt:
     arguments = (
         _thinking(body) | prompt.arguments | nulls | {name: value for name, value in turn.items() if value is not None}
     )
-    return replace(prompt, tools=tuple(tool.plain() for tool in tools_of(body)), arguments=arguments)
+    return replace(prompt, tools=tuple(tool.plain() for tool in tools), arguments=arguments)
+
+
+@contextmanager
+def _named_as_sent(places: Sequence[str]) -> Iterator[None]:
+    """Refusals name tools by their places in what the client sent, for some of it may be left out."""
+    try:
+        yield
+    except PacelineError as error:
+        found = _TOOL.match(error.field)
+        if found is None:
+            raise
+        field = f"prompt.chat.{places[int(found[1])]}{error.field[found.end() :]}"
+        told = field + error.message.removeprefix(error.field)
+        raise PacelineError(error.code, error.reason, told, field) from None
 
 
 def _thinking(body: ChatBody) -> dict[str, Any]:

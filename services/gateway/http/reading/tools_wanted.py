@@ -39,7 +39,7 @@ def form_of_answer(
     if choice in (None, "auto", "none"):
         if not formatted or not tools or written is None:
             return stated
-        return _calls([*enumerate(tools)], written, several, stated)
+        return _calls(tools, written, several, stated)
     if stated is not None and not formatted:
         raise invalid_field(stated.field, "stands beside tool_choice, which requires calls")
     return _required(choice, tools, written, several)
@@ -49,7 +49,7 @@ def _required(
     choice: NamedChoice | str | None, tools: Sequence[ToolBody], written: Written | None, several: bool
 ) -> Constraint:
     name = choice.function.name if isinstance(choice, NamedChoice) else None
-    meant = [(index, tool) for index, tool in enumerate(tools) if name in (None, tool.function.name)]
+    meant = [tool for tool in tools if name in (None, tool.function.name)]
     if not meant:
         raise invalid_field(FIELD, "needs tools" if name is None else f"{name[:64]!r} is none of the tools")
     if written is None:
@@ -57,21 +57,18 @@ def _required(
     return _calls(meant, written, several and name is None)
 
 
-def _calls(
-    meant: Sequence[tuple[int, ToolBody]], written: Written, several: bool, answer: Constraint | None = None
-) -> Constraint:
+def _calls(meant: Sequence[ToolBody], written: Written, several: bool, answer: Constraint | None = None) -> Constraint:
     """Calls of some tools, or in their place an answer in JSON.
 
     Beside an answer no call is required: its arguments follow their schema where the tool is strict, and else are any
     object, so that a schema that cannot be masked is no reason to refuse.
     """
-    at = "tools[{}].function.parameters"
-    held = [tool.function.parameters if answer is None or tool.function.strict else None for _, tool in meant]
+    held = [tool.function.parameters if answer is None or tool.function.strict else None for tool in meant]
     schemas = [schema or NO_PARAMETERS for schema in held]
-    lines = _grammar([tool.function.name for _, tool in meant], schemas, written, several)
+    lines = _grammar([tool.function.name for tool in meant], schemas, written, several)
     checked = tuple(
-        Constraint(Form.JSON, json.dumps(schema), at.format(index))
-        for (index, _), schema in zip(meant, schemas, strict=True)
+        Constraint(Form.JSON, json.dumps(schema), f"{tool.place}.function.parameters")
+        for tool, schema in zip(meant, schemas, strict=True)
     )
     if answer is None:
         return Constraint(Form.CALLS, "\n".join(["start: calls", *lines]) + "\n", FIELD, checked)

@@ -6,11 +6,12 @@ an error for each entry would be larger than the body.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import Discriminator, Field, JsonValue, ModelWrapValidatorHandler, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.history import FunctionBody, History, MessageBody
+from services.gateway.http.schema.hosted import HostedTool, tag_of_tool
 
 MOST_CHOICES = 8
 MOST_ANSWERS = 128
@@ -174,6 +175,12 @@ class Common(Body):
     chat_id: Ignored = None
     conversation_id: Ignored = None
     litellm_session_id: Ignored = None
+    _left: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was sent and is left out, by the names of its kinds."""
+        return self._left
 
 
 class ToolBody(History):
@@ -183,6 +190,7 @@ class ToolBody(History):
     function: FunctionBody
     cache_control: Ignored = None
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _place: str = PrivateAttr(default="")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -193,10 +201,24 @@ class ToolBody(History):
             tool._given = value
         return tool
 
+    @property
+    def place(self) -> str:
+        """Where it stands in what the client sent."""
+        return self._place
+
+    def stands(self, place: str) -> None:
+        """It was written in the words of another API, where it stands elsewhere."""
+        self._place = place
+
     def plain(self) -> dict[str, Any]:
         """The tool as a chat template reads it: the client's fields in the client's order."""
         function = {name: value for name, value in self._given["function"].items() if value is not None}
         return {name: function if name == "function" else self._given[name] for name in self._given if name in SHOWN}
+
+
+AnyTool = Annotated[
+    Annotated[HostedTool, Tag("hosted tool")] | Annotated[ToolBody, Tag("function tool")], Discriminator(tag_of_tool)
+]
 
 
 class NamedFunction(Body):
@@ -268,7 +290,12 @@ class ChatBody(Common):
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31, description="The same as max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    tools: list[ToolBody] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
+    tools: list[AnyTool] | None = Field(
+        default=None,
+        fail_fast=True,
+        max_length=LIMITS.chat_tools,
+        description="Those that a provider runs are left out beside others, and the log says so.",
+    )
     tool_choice: Choice = Field(default=None, description="required, or one tool: the answer is calls. Default auto.")
     parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call. Default true.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
@@ -298,6 +325,20 @@ class ChatBody(Common):
     chat_template_kwargs: dict[str, JsonValue] | None = Field(
         default=None, fail_fast=True, max_length=LIMITS.template_arguments
     )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Tools that a provider runs too."""
+        return (*self._left, *(tool.type for tool in self.tools or () if isinstance(tool, HostedTool)))
+
+    def functions(self) -> tuple[ToolBody, ...]:
+        """The tools that a client runs; each knows its place in what the client sent."""
+        found = []
+        for index, tool in enumerate(self.tools or ()):
+            if isinstance(tool, ToolBody):
+                tool._place = tool._place or f"tools[{index}]"
+                found.append(tool)
+        return tuple(found)
 
 
 class CompletionBody(Common):

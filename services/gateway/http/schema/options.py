@@ -204,7 +204,7 @@ IGNORED = frozenset(option.name for option in options() if option.state == "igno
 
 
 class IgnoredLog:
-    """One line for each client and option that is taken and ignored."""
+    """One line for each client and option that is taken and ignored, and for each kind that is left out."""
 
     def __init__(self) -> None:
         """Nobody has sent any."""
@@ -216,8 +216,13 @@ class IgnoredLog:
         if body.stream_options is not None:
             names |= {f"stream_options.{name}" for name in body.stream_options.model_fields_set}
         for name in sorted(names & IGNORED):
-            key = (tenant, agent[:MOST_AGENT], name)
-            if key not in self._told and len(self._told) < MOST_CLIENTS:
-                self._told.add(key)
-                said = {"tenant": tenant, "user_agent": agent[:MOST_AGENT], "option": name}
-                logging.getLogger(__name__).info("an option is taken and ignored", extra=said)
+            self._once(tenant, agent[:MOST_AGENT], "option", name, "an option is taken and ignored")
+        for name in sorted({*body.left_out}):
+            self._once(tenant, agent[:MOST_AGENT], "kind", name, "what a provider runs or keeps is left out")
+
+    def _once(self, tenant: str, agent: str, what: str, name: str, words: str) -> None:
+        key = (tenant, agent, f"{what} {name}")
+        if key not in self._told and len(self._told) < MOST_CLIENTS:
+            self._told.add(key)
+            said = {"tenant": tenant, "user_agent": agent, what: name[:MOST_AGENT]}
+            logging.getLogger(__name__).info(words, extra=said)

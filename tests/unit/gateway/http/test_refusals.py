@@ -15,8 +15,8 @@ from services.gateway.http.schema.errors import unknown_path
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, IMAGE]}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
-BLOCKS = ("image", "document", "search_result", "server_tool_use", "web_search_tool_result", "mcp_tool_use")
-ITEMS = ("item_reference", "custom_tool_call", "web_search_call", "mcp_call", "compaction", "file_search_call")
+BLOCKS = ("image", "file", "video", "tool_reference")
+ITEMS = ("item_reference", "compaction", "computer_call", "local_shell_call", "tool_search_output")
 
 
 def told_message(content: Any, **fields: Any) -> str:
@@ -45,8 +45,8 @@ def test_an_image_in_what_a_tool_gave() -> None:
     assert told_message([RESULT]).startswith("messages[0].content[0].content[1].type:")
 
 
-@pytest.mark.parametrize("kind", ["bash_20250124", "web_search_20250305", "computer_20250124", "memory_20250818"])
-def test_a_tool_that_anthropic_s_servers_run(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["bash_20250124", "text_editor_20250728", "computer_20250124", "memory_20250818"])
+def test_a_tool_that_a_client_runs_in_a_form_that_one_maker_s_models_know(kind: str) -> None:
     """It has no schema, but that is not what is wrong with it."""
     assert told_message("x", tools=[TOOL, {"type": kind, "name": "b"}]).startswith("tools[1].type:")
 
@@ -63,8 +63,41 @@ def test_an_item_that_is_not_offered(kind: str) -> None:
     assert (field, text.startswith(f"input[1].type: '{kind}' is none of")) == ("input[1].type", True)
 
 
-def test_a_tool_that_openai_s_servers_run() -> None:
-    assert told_response({"role": "user", "content": "x"}, tools=[{"type": "web_search"}])[0] == "tools[0].type"
+@pytest.mark.parametrize("kind", ["local_shell", "shell", "computer_use_preview", "apply_patch", "tool_search"])
+def test_a_tool_that_a_client_runs_in_no_form_of_ours(kind: str) -> None:
+    field, text = told_response({"role": "user", "content": "x"}, tools=[{"type": "web_search"}, {"type": kind}])
+    assert (field, text.startswith(f"tools[1].type: '{kind}' is none of 'hosted', 'function'")) == (
+        "tools[1].type",
+        True,
+    )
+
+
+@pytest.mark.parametrize("kind", ["web_search", "web_search_preview_2025_03_11", "mcp", "code_interpreter"])
+def test_nothing_but_tools_that_a_provider_runs(kind: str) -> None:
+    message = {"role": "user", "content": "x"}
+    field, text = told_response(message, tools=[{"type": kind}])
+    assert (field, text.startswith(f"tools[0].type: '{kind}' is a tool that a provider runs")) == (
+        "tools[0].type",
+        True,
+    )
+    function = {"type": "function", "name": "f"}
+    both = [function, {"type": kind}]
+    assert told_response(message, tools=both, tool_choice={"type": kind})[0] == "tool_choice.type"
+    allowed = {"type": "allowed_tools", "tools": [{"type": kind}]}
+    assert told_response(message, tools=both, tool_choice=allowed)[0] == "tool_choice.tools[0].type"
+
+
+def test_places_are_those_of_what_was_sent_where_something_is_left_out() -> None:
+    """Names and schemas of functions behind tools that are left out, and in namespaces."""
+    message = {"role": "user", "content": "x"}
+    search, bad = {"type": "web_search"}, {"type": "function", "name": ""}
+    assert told_response(message, tools=[search, bad])[0] == "tools[1].name"
+    inner = [{"type": "function", "name": "g"}, {"type": "function", "name": "g"}]
+    assert told_response(message, tools=[search, {"type": "namespace", "name": "n", "tools": inner}])[0] == (
+        "tools[1].tools[1].name"
+    )
+    searches = [{"type": "web_search_20250305", "name": "web_search"}, TOOL | {"name": ""}]
+    assert told_message("x", tools=searches).startswith("tools[1].name:")
 
 
 SERVED = ("/v1/models", "/v1/chat/completions", "/tokenize")
