@@ -50,7 +50,7 @@ class KVCacheManager:
         request.blocks += self.pool.take(fresh)
         request.prefill_to = request.verified = len(request.tokens)
         if self.cache is not None:
-            self.cache.record(len(request.tokens), request.cached_tokens)
+            self.cache.hit_tokens += request.cached_tokens
             self._resume(request, hit, self.cache.snapshots)
         return True
 

@@ -7,23 +7,11 @@ blocks of committed tokens enter.
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
 from services.target.cache.blocks import BlockPool
 from services.target.cache.snapshots import SnapshotPool
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Counters since the start; `cached_blocks` is a level."""
-
-    lookups: int
-    queried_tokens: int
-    hit_tokens: int
-    cached_blocks: int
-    evictions: int
 
 
 class Hit(NamedTuple):
@@ -37,7 +25,10 @@ NO_HIT = Hit([], 0)
 
 
 class PrefixCache:
-    """Names blocks of a pool and finds them again; eviction is the pool's. A snapshot goes with its block."""
+    """Names blocks of a pool and finds them again; eviction is the pool's. A snapshot goes with its block.
+
+    Since the start it found `hit_tokens` for requests that were admitted, and took a name away `evictions` times.
+    """
 
     def __init__(
         self,
@@ -52,8 +43,12 @@ class PrefixCache:
         self._identity = _framed(model_revision) + _framed(drafter_checksum)
         self._by_name: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
-        self._lookups = self._queried = self._hits = self._evictions = 0
+        self.hit_tokens = self.evictions = 0
         pool.evict = self._forget
+
+    def __len__(self) -> int:
+        """Blocks that have a name."""
+        return len(self._names)
 
     def extend(self, names: list[bytes], tokens: Sequence[int], salt: bytes) -> None:
         """Appends to `names` the names of the full blocks of `tokens` that it lacks."""
@@ -89,12 +84,6 @@ class PrefixCache:
         """Whether there is a block of that name."""
         return name in self._by_name
 
-    def record(self, queried_tokens: int, hit_tokens: int) -> None:
-        """Counts one admission."""
-        self._lookups += 1
-        self._queried += queried_tokens
-        self._hits += hit_tokens
-
     def insert(self, name: bytes, block: int) -> None:
         """Names an owned block whose tokens are all committed and computed; a name keeps a block that is owned.
 
@@ -110,10 +99,6 @@ class PrefixCache:
         self._by_name[name] = block
         self._names[block] = name
 
-    def stats(self) -> CacheStats:
-        """Counters for metrics."""
-        return CacheStats(self._lookups, self._queried, self._hits, len(self._names), self._evictions)
-
     def check(self) -> None:
         """Raises AssertionError when names and blocks disagree."""
         assert len(self._by_name) == len(self._names), "names and blocks differ in number"
@@ -122,7 +107,7 @@ class PrefixCache:
     def _forget(self, block: int) -> None:
         name = self._names.pop(block)
         del self._by_name[name]
-        self._evictions += 1
+        self.evictions += 1
         if self.snapshots is not None:
             self.snapshots.forget(name)
 

@@ -21,7 +21,7 @@ def test_a_second_request_finds_the_first_ones_blocks() -> None:
     rig.finish()
     assert (cold.cached_tokens, again.cached_tokens, turn.cached_tokens) == (0, 20, 32)
     assert again.output == cold.output and turn.output == unloaded_text(turn.spec, 64)[0]
-    assert rig.cache is not None and rig.cache.stats().hit_tokens == 52
+    assert rig.cache is not None and rig.cache.hit_tokens == 52
 
 
 def test_a_hit_never_covers_the_whole_prompt() -> None:
@@ -76,11 +76,11 @@ def test_rejected_drafts_and_unfinished_rounds_never_enter() -> None:
     request = rig.scheduler.add(spec(ids=SHARED, tokens=20), None, 0.0)
     assert rig.cache is not None
     plan = rig.scheduler.plan(0.0)
-    assert rig.cache.stats().cached_blocks == 0
+    assert len(rig.cache) == 0
     rig.scheduler.commit(plan, rig.device.execute(plan, 0), 0.0)
     while rig.scheduler.live():
         rig.round(matched=1)
-        assert rig.cache.stats().cached_blocks == request.computed // BLOCK or not request.blocks
+        assert len(rig.cache) == request.computed // BLOCK or not request.blocks
 
 
 def test_the_least_recently_used_go_first_and_tails_before_heads() -> None:
@@ -100,7 +100,7 @@ def test_the_least_recently_used_go_first_and_tails_before_heads() -> None:
     assert [len(cache.match(chain, 100).blocks) for chain in chains] == [1, 3]
     pool.take(2)
     assert [len(cache.match(chain, 100).blocks) for chain in chains] == [0, 2]
-    assert cache.stats().evictions == 4
+    assert cache.evictions == 4
     pool.check()
     cache.check()
 
