@@ -12,7 +12,7 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -45,6 +45,9 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=["attention", "rounds"], help="attention, rounds")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-8b")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU")
+    parser.add_argument(
+        "--loads", type=_load, nargs="*", default=LONG, help="of rounds: sequences x tokens, as 1x128000"
+    )
     chosen = parser.parse_args()
     shape, device = (TINY, "cpu") if chosen.tiny else (SHAPES[chosen.shape], "cuda")
     rows: list[Row] = []
@@ -52,7 +55,7 @@ def main() -> int:
         rows.append(compared(heads, kv_heads, size, device))
         tell(rows[-1])
     for kv_dtype in ("auto", "int8") if "rounds" in chosen.parts else ():
-        for row in rounds(shape, kv_dtype, device):
+        for row in rounds(shape, kv_dtype, device, chosen.loads):
             rows.append(row)
             tell(row)
         gc.collect()
@@ -104,11 +107,16 @@ def _poisoned(
     return table.to(device), codes.to(device), exponents.to(device)
 
 
-def rounds(shape: TinyShape, kv_dtype: str, device: str) -> Iterator[Row]:
+def _load(text: str) -> tuple[int, int]:
+    count, tokens = map(int, text.split("x"))
+    return count, tokens
+
+
+def rounds(shape: TinyShape, kv_dtype: str, device: str, listed: Sequence[tuple[int, int]] = LONG) -> Iterator[Row]:
     """Times of captured verifies of one row and of the widest for each sequence."""
     on_cpu = device == "cpu"
     dtype, memory = ("float32", 1 << 29) if on_cpu else ("bfloat16", 80 << 30)
-    loads = tuple((min(count, 2), 64) for count, _ in LONG[:2]) if on_cpu else LONG
+    loads = tuple((min(count, 2), 64) for count, _ in listed[:2]) if on_cpu else listed
     widths, begin = (1, shape.block_size), time.perf_counter()
     context, slots = max(tokens for _, tokens in loads) + 2304, max(count for count, _ in loads)
     settings = RigSettings(shape, device, dtype, slots, widths, context, memory, 64, kv_dtype=kv_dtype)
