@@ -11,6 +11,8 @@ from services.common.kernels.nodes import Nodes
 from services.target.device.synthetic import SyntheticNodes
 
 SLOTS, POSITIONS, VOCAB = 4, 5000, 8
+AT_ONCE = 100
+"""Positions of a seed that a call takes, each in a slot of its own."""
 RATES_K = torch.tensor([1.0, 0.7, 0.25, 0.0])
 
 
@@ -30,15 +32,27 @@ def raised(rows_B: Tensor, state: SlotState) -> Tensor:
     return logits_BWV[:, :4, 3] == LIFT
 
 
+def everywhere() -> tuple[Tensor, SlotState, list[Tensor]]:
+    """Rows, slots of every seed beside one another, and their lengths call by call, until each had every position."""
+    state = slots([seed for seed in range(SLOTS) for _ in range(AT_ONCE)], 0)
+    lengths = [torch.arange(first, first + AT_ONCE).repeat(SLOTS) for first in range(0, POSITIONS, AT_ONCE)]
+    return torch.arange(SLOTS * AT_ONCE, dtype=torch.int32), state, lengths
+
+
+def by_seed(right_BK: Tensor) -> Tensor:
+    """How many rows of each seed are right, [SLOTS, K]."""
+    return right_BK.view(SLOTS, AT_ONCE, -1).sum(1)
+
+
 def test_rates_are_unconditional_by_position_in_the_draft() -> None:
-    rows_B, state = torch.arange(SLOTS, dtype=torch.int32), slots([*range(SLOTS)], 0)
-    accepted_BK = torch.zeros(SLOTS, 4)
-    for position in range(POSITIONS):
-        state.length_S.fill_(position)
+    rows_B, state, lengths = everywhere()
+    accepted_SK = torch.zeros(SLOTS, 4)
+    for lengths_B in lengths:
+        state.length_S[: len(lengths_B)] = lengths_B
         raised_BK = raised(rows_B, state)
         assert torch.equal(raised_BK, raised_BK.cummin(1).values)
-        accepted_BK += raised_BK
-    assert accepted_BK / POSITIONS == pytest.approx(RATES_K.expand(SLOTS, 4), abs=0.03)
+        accepted_SK += by_seed(raised_BK)
+    assert accepted_SK / POSITIONS == pytest.approx(RATES_K.expand(SLOTS, 4), abs=0.03)
 
 
 def test_a_draw_is_of_seed_and_position_whatever_the_row_slot_and_round() -> None:
@@ -69,28 +83,29 @@ PARENTS = [0, 0, 1, 1, 2]
 SIBLINGS = (0.5,)
 
 
-def grown(drafts: int) -> Nodes:
-    nodes = Nodes.allocate(SLOTS, drafts + 1)
-    nodes.parents_BK.copy_(torch.tensor(PARENTS).expand(SLOTS, -1))
-    nodes.depths_BW.copy_(torch.tensor([0, 1, 1, 2, 2, 2]).expand(SLOTS, -1))
+def grown(drafts: int, rows: int = SLOTS) -> Nodes:
+    nodes = Nodes.allocate(rows, drafts + 1)
+    nodes.parents_BK.copy_(torch.tensor(PARENTS).expand(rows, -1))
+    nodes.depths_BW.copy_(torch.tensor([0, 1, 1, 2, 2, 2]).expand(rows, -1))
     return nodes
 
 
 def test_nodes_are_right_by_depth_and_by_place_among_siblings() -> None:
     """At most one child of a node; a chain of first children has the rates of a chain."""
-    rows_B, state, drafts_BK = torch.arange(SLOTS, dtype=torch.int32), slots([*range(SLOTS)], 0), torch.arange(1, 6)
-    given = SyntheticNodes((0.6, 0.3), SIBLINGS, SLOTS, torch.device("cpu"))
-    nodes, right_BK = grown(5), torch.zeros(SLOTS, 5)
-    for position in range(POSITIONS):
-        state.length_S.fill_(position)
-        logits_BWV = torch.zeros(SLOTS, 6, VOCAB)
-        given.apply(logits_BWV, drafts_BK.expand(SLOTS, -1).contiguous(), rows_B, state, nodes)
-        raised_BK = logits_BWV[:, PARENTS, drafts_BK] == LIFT
+    (rows_B, state, lengths), drafts_K = everywhere(), torch.arange(1, 6)
+    given = SyntheticNodes((0.6, 0.3), SIBLINGS, len(rows_B), torch.device("cpu"))
+    nodes, right_SK = grown(5, len(rows_B)), torch.zeros(SLOTS, 5)
+    drafts_BK = drafts_K.expand(len(rows_B), -1).contiguous()
+    for lengths_B in lengths:
+        state.length_S[: len(lengths_B)] = lengths_B
+        logits_BWV = torch.zeros(len(rows_B), 6, VOCAB)
+        given.apply(logits_BWV, drafts_BK, rows_B, state, nodes)
+        raised_BK = logits_BWV[:, PARENTS, drafts_K] == LIFT
         assert not (raised_BK[:, 0] & raised_BK[:, 1]).any()
         assert not (raised_BK[:, 2] & raised_BK[:, 3]).any()
-        right_BK += raised_BK
+        right_SK += by_seed(raised_BK)
     expected = torch.tensor([0.6, 0.4 * 0.5, 0.5, 0.5 * 0.5, 0.5])
-    assert right_BK / POSITIONS == pytest.approx(expected.expand(SLOTS, 5), abs=0.03)
+    assert right_SK / POSITIONS == pytest.approx(expected.expand(SLOTS, 5), abs=0.03)
 
 
 def test_a_node_that_is_absent_or_too_deep_moves_nothing_or_is_wrong() -> None:

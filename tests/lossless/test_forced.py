@@ -79,7 +79,7 @@ def test_text_of_a_hybrid_is_that_of_plain_decoding(full: bool) -> None:
     assert tally.accepted > 0
 
 
-@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("width", [pytest.param(2, marks=pytest.mark.whole), 4])
 def test_rounds_that_are_launched_ahead_wait_where_a_token_may_be_forced(width: int) -> None:
     """As on a GPU, where a thought that is far from its budget looks ahead; right drafts use budgets up the soonest."""
     pair, specs = made_up_pair(), ruled(0.0, FEW)

@@ -67,7 +67,7 @@ def check_answers(pair: Pair, specs: list[RequestSpec], seed: int) -> Counter[Fi
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.whole), 0.8])
 def test_answers_that_end_by_themselves_validate(
     temperature: float, full: bool, report_counts: Callable[[str, int], None]
 ) -> None:
@@ -128,7 +128,7 @@ def test_drafts_that_break_a_grammar_are_mended_and_change_no_text(told: bool, m
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.whole), 0.8])
 def test_mended_drafts_change_no_text_whatever_befalls_a_request(temperature: float, full: bool) -> None:
     """Every draft breaks its grammar, and is mended by what a walk knows, also where that has begun elsewhere."""
     specs = ruled(temperature, MANY if full else FEW)

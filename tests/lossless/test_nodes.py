@@ -73,7 +73,7 @@ def test_trees_see_through_windows_what_plain_decoding_sees(full: bool) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("heat", [0.0, 0.8])
+@pytest.mark.parametrize("heat", [pytest.param(0.0, marks=pytest.mark.whole), 0.8])
 def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full: bool) -> None:
     """They walk one path of a tree, beside neighbours that walk all of it."""
     specs = ruled(heat, PROMPTS_OF_ALL if full else 5)

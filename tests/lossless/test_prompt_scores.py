@@ -50,7 +50,7 @@ def by_one_forward(oracle: Oracle, spec: RequestSpec) -> torch.Tensor:
     return torch.log_softmax(oracle.logits(spec.token_ids), -1)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("family", ["qwen3", pytest.param("llama", marks=pytest.mark.whole)])
 def test_scores_are_those_of_transformers(family: str) -> None:
     pair, specs = made_up_pair(family=family), specs_of(5)
     from transformers import AutoModelForCausalLM
@@ -62,8 +62,15 @@ def test_scores_are_those_of_transformers(family: str) -> None:
                 agrees(spec, done, by_transformers(model, spec), 1e-4)  # its angles are of float32
 
 
-@pytest.mark.parametrize("family", ["qwen3", "qwen3_5"])
-@pytest.mark.parametrize("pack_tokens", [16, 64])
+@pytest.mark.parametrize(
+    ("family", "pack_tokens"),
+    [
+        ("qwen3", 16),
+        ("qwen3_5", 64),
+        pytest.param("qwen3", 64, marks=pytest.mark.whole),
+        pytest.param("qwen3_5", 16, marks=pytest.mark.whole),
+    ],
+)
 def test_scores_do_not_depend_on_chunks_hits_or_company(family: str, pack_tokens: int) -> None:
     pair, specs = made_up_pair(family=family), specs_of(8, every=2)
     plain = [replace(spec, prompt_logprobs=None) for spec in specs]

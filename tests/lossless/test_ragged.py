@@ -56,7 +56,7 @@ def test_windows_and_experts_see_what_plain_decoding_sees(family: str, full: boo
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("heat", [0.0, 0.8])
+@pytest.mark.parametrize("heat", [0.0, pytest.param(0.8, marks=pytest.mark.whole)])
 def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full: bool) -> None:
     specs = ruled(heat, PROMPTS_OF_ALL if full else 4)
     cases = [Case("float64", heat, WIDTH, proposer, 4, ragged=14, grain=2) for proposer in ("perfect", "adversarial")]
@@ -65,7 +65,7 @@ def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full:
     assert tally.accepted > tally.tokens // 10
 
 
-@pytest.mark.parametrize("heat", [0.0, 0.8])
+@pytest.mark.parametrize("heat", [pytest.param(0.0, marks=pytest.mark.whole), 0.8])
 def test_scores_of_tokens_are_those_of_plain_decoding(heat: float) -> None:
     specs = specs_of(heat, 8)[1::2]
     plain = run_case(made_up_pair(), Case("float64", heat, 1, "none", 1), specs, {}, SEED)

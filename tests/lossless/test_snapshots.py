@@ -119,7 +119,7 @@ def differing(seed: int, count: int, ahead: int = 0) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("ahead", [pytest.param(0, marks=pytest.mark.whole), 1])
 def test_hits_preemptions_and_evictions_in_any_order_change_nothing(ahead: int, full: bool) -> None:
     runs = [differing(seed, 50, ahead) for seed in range(10)] if full else [differing(11, 9, ahead)]
     assert sum(wrong for wrong, _ in runs) == 0
