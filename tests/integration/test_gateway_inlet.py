@@ -103,8 +103,11 @@ async def until_refused(one: Harness) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_messages_that_do_not_come_make_room_for_those_that_do(tmp_path: Path, tenants: str) -> None:
-    """Of the same tenant; others do not notice them at all."""
+async def test_messages_that_do_not_come_make_room_for_those_that_do(
+    tmp_path: Path, tenants: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same tenant; others do not notice them at all, which a machine of other work shows by three seconds."""
+    monkeypatch.setattr(inlet, "HURRY_S", 3.0)
     async with harness(tmp_path, tenants=tenants) as one, connect(one.bound.grpc) as channel:
         held = [Raw(channel).begin("GetModel", **bearer("key-one")) for _ in range(inlet.PLACES)]
         await asyncio.gather(*(call.wait_for_connection() for call in held))
@@ -114,7 +117,7 @@ async def test_messages_that_do_not_come_make_room_for_those_that_do(tmp_path: P
         other_s = time.monotonic() - began
         assert (await one.stub.GetModel(request, timeout=WAIT_S, **bearer("key-one"))).model.name == "fake"
         own_s = time.monotonic() - began
-        assert other_s < inlet.HURRY_S <= own_s < 10.0
+        assert other_s < inlet.HURRY_S <= own_s < inlet.PATIENCE_S
         assert {rich(await end_of(call)).reason for call in held} == {Reason.DEADLINE}
 
 

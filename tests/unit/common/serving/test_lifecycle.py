@@ -12,6 +12,7 @@ import pytest
 
 from services.common.metrics.version import VERSION
 from services.common.serving.process import Watched
+from tests.support.pace import ALLOWED
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -99,16 +100,17 @@ def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("moment", "said"), [("before", ""), ("in start", "drained\n"), ("after start", "drained\n")])
 def test_a_signal_ends_a_service_that_still_loads_with_0(moment: str, said: str, number: signal.Signals) -> None:
-    process = start(STARTING, moment)
+    begun, process = time.monotonic(), start(STARTING, moment)
     assert process.stdout is not None
     while process.stdout.readline() != "loading\n":
         assert process.poll() is None
     asked = time.monotonic()
+    bound_s = 3.0 + ALLOWED * (asked - begun)  # what a start takes here now is what other work makes of it
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert rest.endswith(said)
-    assert time.monotonic() - asked < 3.0
+    assert time.monotonic() - asked < bound_s
 
 
 def test_a_fatal_error_drains_and_ends_with_1() -> None:
