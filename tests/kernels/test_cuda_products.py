@@ -75,7 +75,7 @@ def test_a_kernel_in_tiles_is_given_the_ends_of_a_product(monkeypatch: pytest.Mo
 
 def test_the_norm_of_a_sum_is_begun_behind_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only the product alone was measured."""
-    monkeypatch.setattr(kernel, "cuda_tiling", lambda _x, _w, kind: WIDE if kind == Kind.PLAIN else None)
+    monkeypatch.setattr(kernel, "cuda_tiling", lambda _x, _w, kind, _routed: WIDE if kind == Kind.PLAIN else None)
     monkeypatch.setattr(
         kernel, "cuda_normed", lambda normed, weight_FD, *_: reference.linear(normed.rows_TD, weight_FD)
     )

@@ -66,6 +66,23 @@ def test_bands_of_two_sizes_are_one_wave_of_whole_boxes(lines: int, depth: int, 
         assert own.leaders * own.leading.lines < lines
 
 
+@pytest.mark.parametrize(("lines", "depth"), [(2048, 4096), (2048, 8192), (2048, 6144)])
+@pytest.mark.parametrize("experts", [64, 128, 256, 512])
+def test_a_router_begins_beside_the_product_before_it(lines: int, depth: int, experts: int) -> None:
+    """Its CTAs fill multiprocessors that the few rows of that product leave, with memory for them enough."""
+    before, router = skinny_cut(lines, depth, 1, Kind.ADDED, routed=True), cut(experts, lines, 1, Kind.PLAIN)
+    assert before is not None
+    (ctas, _), (routers, _) = before.grid(lines), router.grid(experts)
+    beside = SHARED_BYTES // router.shared_bytes
+    assert ctas * before.band.lines >= lines and ctas + -(-routers // beside) <= PROCESSORS
+    assert ctas * before.band.stages * before.band.subs * before.band.lines * SUB * 2 >= UNDER_WAY / 2 * PROCESSORS
+
+
+def test_more_rows_are_cut_alike_whatever_follows() -> None:
+    for rows in (9, 16, 32):
+        assert skinny_cut(2048, 4096, rows, Kind.ADDED, routed=True) == cut(2048, 4096, rows, Kind.ADDED)
+
+
 def test_a_weight_that_was_not_measured_has_equal_bands() -> None:
     own = cut(6144, 2560, 8, Kind.PLAIN)
     assert own.leaders == 0 and own.leading == own.band and own.box == own.band.lines

@@ -127,8 +127,8 @@ ARITHMETIC = (
     Mutant(
         "a-refused-product-serves-with-its-end",
         "services.common.kernels.linear.kernel",
-        "return cuda_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None",
-        "return cuda_tiling(x_TD, weight_FD, kind)",
+        "return cuda_tiling(x_TD, weight_FD, kind, routed) if allowed(outputs, depth, len(x_TD)) else None",
+        "return cuda_tiling(x_TD, weight_FD, kind, routed)",
         "tests/kernels/test_cuda_products.py::test_many_rows_that_were_refused_go_through_triton_64_at_a_time",
     ),
     Mutant(

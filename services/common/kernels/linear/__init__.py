@@ -98,11 +98,12 @@ def linear_added(
     keep: bool = False,
     offset: float = 0.0,
     squares_T: Tensor | None = None,
+    routed: bool = False,
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `stream + x @ weight.T`, and that sum, which may overwrite the stream unless `keep`.
 
     The norm multiplies by `norm + offset`. `squares_T` are zeros, int64, for the squares that it is divided by: a model
-    clears those of all its layers at once.
+    clears those of all its layers at once. A router waits less for rows that are `routed` next.
     """
     if not on_kernel(x_TD):
         return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)
@@ -115,4 +116,4 @@ def linear_added(
         return grouped_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset, squares_T)
     if isinstance(weight_FD, PackedWeight):
         return packed_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
-    return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
+    return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T, routed=routed)

@@ -24,12 +24,12 @@ __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda
 CudaTiling = SkinnyTiling | PersistentTiling
 
 
-def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
-    """Return how a product is cut; None where the programs in Triton or the library serve."""
+def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind, routed: bool = False) -> CudaTiling | None:
+    """Return how a product is cut, rows of which may be `routed` next; None where Triton or the library serves."""
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
         return None
     (lines, depth), rows = weight_FD.shape, len(x_TD)
-    cut = skinny_cut(lines, depth, rows, kind) or wide_cut(lines, depth, rows, kind)
+    cut = skinny_cut(lines, depth, rows, kind, routed) or wide_cut(lines, depth, rows, kind)
     if cut is None or not (TensorMap.takes(x_TD) and TensorMap.takes(weight_FD)):
         return None
     return cut if _usable(x_TD.device, cut) else None

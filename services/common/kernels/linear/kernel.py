@@ -124,11 +124,15 @@ def linear_added(
     offset: float = 0.0,
     squares_T: Tensor | None = None,
     cut: Tiling | None = None,
+    routed: bool = False,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`."""
+    """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`.
+
+    Where rows are `routed` next, few of them leave room for the router's product beside this one.
+    """
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
-    if cut is None and (cuda := _cuda(x_TD, weight_FD, Kind.ADDED)):
+    if cut is None and (cuda := _cuda(x_TD, weight_FD, Kind.ADDED, routed)):
         return cuda_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, cuda)
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
@@ -156,10 +160,10 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     return tiling(len(weight_FD), _row_tile(rows))
 
 
-def _cuda(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
+def _cuda(x_TD: Tensor, weight_FD: Tensor, kind: Kind, routed: bool = False) -> CudaTiling | None:
     """Return the cut of a product in CUDA C++; None where the check at start refused it."""
     outputs, depth = weight_FD.shape
-    return cuda_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None
+    return cuda_tiling(x_TD, weight_FD, kind, routed) if allowed(outputs, depth, len(x_TD)) else None
 
 
 def _product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:

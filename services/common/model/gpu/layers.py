@@ -24,6 +24,7 @@ from services.common.model.gpu.ffn import layer_ffn
 from services.common.model.spec import Attention, LayerSpec, StackSpec
 from services.common.model.states.states import LayerState, Rows, SpanPlan
 from services.common.model.weights.delta_weights import DeltaWeights
+from services.common.model.weights.ffn_weights import ExpertWeights
 from services.common.model.weights.weights import AttentionWeights, LayerWeights
 
 _TOLD_OF_A_KIND = 2
@@ -174,7 +175,7 @@ def _projected(
 class Layer:
     """One block between two norms of the stream.
 
-    With `mixed_norm_D` the mixer's result is normalised before it is added.
+    With `mixed_norm_D` the mixer's result is normalised before it is added. Rows may be `routed` to experts then.
     """
 
     mixer: Mixer
@@ -182,13 +183,15 @@ class Layer:
     post_norm_D: Tensor
     ffn: Ffn
     mixed_norm_D: Tensor | None = None
+    routed: bool = False
 
     def add(
         self, mixed_TF: Tensor, stream_TD: Tensor, eps: float, keep: bool, offset: float, squares_T: Tensor
     ) -> tuple[Normed, Tensor]:
         """Return the norm before the feed-forward part, and the stream, which is the old one's memory unless `keep`."""
         if self.mixed_norm_D is None:
-            return linear_added(mixed_TF, self.o_DF, stream_TD, self.post_norm_D, eps, keep, offset, squares_T)
+            given = self.o_DF, stream_TD, self.post_norm_D, eps, keep, offset, squares_T
+            return linear_added(mixed_TF, *given, routed=self.routed)
         mixed_TD = linear(mixed_TF, self.o_DF)
         return add_normed(mixed_TD, stream_TD, self.mixed_norm_D, self.post_norm_D, squares_T, eps, offset)
 
@@ -215,9 +218,12 @@ class KernelStack:
         """`mixers` are those of the layers."""
         self._eps, self._offset, self._embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
         self._layers = [
-            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, layer_ffn(layer, record, spec), layer.mixed_norm_D)
+            Layer(
+                mixer, layer.mixer.o_DF, layer.post_norm_D, layer_ffn(layer, record, spec), layer.mixed_norm_D,
+                isinstance(layer.ffn, ExpertWeights),
+            )
             for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
-        ]
+        ]  # fmt: skip
         self._telling = _telling(spec.layers)
         self._routes = spec.routes
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]

@@ -14,6 +14,7 @@ _LINE_BYTES, _EIGHT = SUB * 2, 8
 _INSTRUCTION_LINES = 64
 _ALIGNMENT, _BARRIERS = 1024, 1024
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
+_BEFORE_ROUTER = _PROCESSORS * 2 // 3
 _RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
 _SUBS = (4, 2, 1)
 
@@ -79,11 +80,12 @@ class SkinnyTiling(NamedTuple):
         return self.leaders + -(-behind // self.band.lines), 1
 
 
-def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | None:
+def skinny_cut(lines: int, depth: int, rows: int, kind: Kind, routed: bool = False) -> SkinnyTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or Triton was quicker, as for a head.
 
     One CTA a multiprocessor asks for as many bytes at a time as fit there: smaller rings were slower. A weight
-    of several waves has two CTAs there at a time. Bands are equal but for those that `MEASURED` has.
+    of several waves has two CTAs there at a time. Bands are equal but for those that `MEASURED` has. Where rows are
+    `routed` next, few of them leave multiprocessors for the router's product, which has its weights then.
     """
     step = 2 * _EIGHT if kind == Kind.GATED else 4
     rows = next((most for most in ROWS if most >= rows), 0)
@@ -92,10 +94,12 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | 
     waves = -(-lines // (_PROCESSORS * _MOST_LINES))
     if waves > _MOST_WAVES:
         return None
-    if uneven := MEASURED.get((lines, depth, kind), {}).get(rows):
+    routed = routed and rows == ROWS[0] and waves == 1
+    if not routed and (uneven := MEASURED.get((lines, depth, kind), {}).get(rows)):
         leading, following = _band(uneven.leading, depth, rows), _band(uneven.following, depth, rows)
         return SkinnyTiling(rows, kind, following, leading, uneven.leaders)
-    width = min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES)
+    processors, step = (_BEFORE_ROUTER, _EIGHT) if routed else (_PROCESSORS, step)
+    width = min(_rounded(-(-lines // (processors * waves)), step), _MOST_LINES)
     # Attention of a row that is alone begins beside the product of its heads, if there is room.
     before_attention = kind == Kind.PLAIN and rows == ROWS[0] and waves == 1
     band = _band(width, depth, rows, waves, _behind_bytes(width) if before_attention else 0)
