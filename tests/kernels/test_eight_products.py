@@ -38,6 +38,7 @@ FEW = [
     for lines, depth, kind in (
         (6144, 2560, Kind.PLAIN), (12352, 2560, Kind.PLAIN), (16480, 5120, Kind.PLAIN), (151936, 2560, Kind.PLAIN),
         (2560, 4096, Kind.ADDED), (2560, 9728, Kind.ADDED), (5120, 17408, Kind.ADDED), (132, 128, Kind.ADDED),
+        (1024, 4096, Kind.PLAIN), (2048, 2048, Kind.PLAIN), (3072, 4096, Kind.PLAIN),
         (19456, 2560, Kind.GATED), (18432, 2560, Kind.GATED), (34816, 5120, Kind.GATED), (32, 128, Kind.GATED),
     )
     for is_wide, rows in ((False, 64), (True, 48), (True, 64))
@@ -142,7 +143,9 @@ def test_all_multiprocessors_get_about_as_much_of_a_weight_for_few_rows(
     assert ctas == min(tiles, PROCESSORS)
     waves = -(-tiles // PROCESSORS)
     share = 0.93 if cut.cluster == 1 else 0.8
-    assert tiles >= share * waves * PROCESSORS or cut.band <= 8 // cut.halves, "but for the least of bands"
+    halved = cut.wide and cut.halves == 1 and lines <= 16 * PROCESSORS
+    if not halved:
+        assert tiles >= share * waves * PROCESSORS or cut.band <= 8 // cut.halves, "but for the least of bands"
     # As much is under way as fits, in stages that are not too short.
     assert cut.stages == 16 or cut.shared_bytes + cut.subs * (64 + cut.lines) * 128 > SHARED_BYTES - 1024
 
@@ -157,6 +160,25 @@ def test_whole_tiles_of_rows_are_shared_where_a_band_has_few_lines() -> None:
     cuts = [few_cut(2560, 9728, rows, Kind.ADDED, wide=True) for rows in (48, 63, 64)]
     assert [(cut.band, cut.across) for cut in cuts] == [(20, 1), (20, 1), (24, 4)]
     assert few_cut(2560, 9728, 64, Kind.ADDED, wide=False).across == 1
+
+
+@pytest.mark.parametrize("rows", [17, 48, 64])
+@pytest.mark.parametrize(
+    ("lines", "depth", "band", "subs"),
+    [(512, 2048, 16, 4), (1024, 4096, 16, 4), (1024, 4032, 16, 1), (1280, 5120, 32, 2), (2112, 4096, 32, 2)],
+)
+def test_few_lines_have_half_as_many_ctas_in_longer_stages(
+    rows: int, lines: int, depth: int, band: int, subs: int
+) -> None:
+    """More CTAs would all take in the same rows, and four that load them for one another found no room at once."""
+    cut = few_cut(lines, depth, rows, Kind.PLAIN, wide=True)
+    assert (cut.band, cut.across, cut.subs) == (band, 1, subs)
+    assert cut.tiles(rows, lines) <= PROCESSORS // 2
+
+
+def test_clusters_that_would_take_two_turns_are_not_made() -> None:
+    assert few_cut(2688, 4096, 64, Kind.PLAIN, wide=True).across == 4
+    assert few_cut(2692, 4096, 64, Kind.PLAIN, wide=True).across == 1
 
 
 @pytest.mark.parametrize("rows", [17, 33, 64])

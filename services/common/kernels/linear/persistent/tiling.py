@@ -17,9 +17,10 @@ _GROUP_ROWS, _GROUP_THREADS, _WARP_THREADS = 64, 128, 32
 _LOADING_ROWS = 128
 _PAIR, _GROUPED = 2, 16
 """CTAs of a cluster that finds room anywhere, and multiprocessors next to one another that larger clusters fill."""
-_SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
-_PROCESSORS, _MOST_BAND = 132, 128
-_SHARED_BYTES, _STAGE_BYTES, _MOST_STAGES = 231_424, 24 * 1024, 16
+_SWIZZLED_LINES, _FEW_LINES, _FEWEST_LINES, _INSTRUCTION_LINES = 8, 24, 16, 16
+_PROCESSORS, _FOURS, _MOST_BAND = 132, 112, 128
+"""Multiprocessors, and those at least that clusters of four find at once: 128 such CTAs took two turns."""
+_SHARED_BYTES, _STAGE_BYTES, _LONG_STAGE_BYTES, _MOST_STAGES = 231_424, 24 * 1024, 40 * 1024, 16
 
 
 class PersistentTiling(NamedTuple):
@@ -132,17 +133,30 @@ def measured(weights: str) -> Measured:
 def few_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool) -> PersistentTiling:
     """Return the cut of a weight for up to 64 rows: every multiprocessor gets about as many bytes of it.
 
-    Where a band has few lines, each CTA takes in more of rows than of the weight. In bfloat16 it was quicker then that
-    four CTAs load a whole tile of rows for one another.
+    Where a band has few lines, each CTA takes in more of rows than of the weight. In bfloat16 half as many CTAs are
+    quicker then, in longer stages. Of more lines it was quicker that four CTAs load a whole tile of rows for one
+    another, if all of them run at once.
     """
     halves = 1 + (kind == Kind.GATED)
     step, outputs = STORED_LINES // halves, lines // halves
     waves = -(-outputs // (_PROCESSORS * _MOST_BAND))
-    cut = PersistentTiling(FEW_ROWS, _rounded(-(-outputs // (_PROCESSORS * waves)), step), 1, 1, kind, wide=wide)
-    if wide and halves == 1 and rows == FEW_ROWS and cut.lines <= _FEW_LINES:
+    band = _rounded(-(-outputs // (_PROCESSORS * waves)), step)
+    cut = PersistentTiling(FEW_ROWS, band, 1, 1, kind, wide=wide)
+    if not wide or halves > 1 or cut.lines > _FEW_LINES:
+        return _staged(cut, depth, _STAGE_BYTES)
+    if cut.lines <= _FEWEST_LINES:
+        cut = cut._replace(band=_rounded(-(-outputs // (_PROCESSORS // 2)), _FEWEST_LINES))
+    elif rows == FEW_ROWS and outputs <= _FOURS * cut.lines:
         cut = cut._replace(band=cut.lines, across=4)
+    return _staged(cut, depth, _LONG_STAGE_BYTES)
+
+
+def _staged(cut: PersistentTiling, depth: int, most_bytes: int) -> PersistentTiling:
+    """Return a cut with as many stages as find room, of so many bytes at most."""
     stage = (cut.rows + cut.lines) * _SUB_BYTES
-    subs = 2 if depth % (2 * cut.depth) == 0 and 2 * stage <= _STAGE_BYTES else 1
+    subs = next(
+        subs for subs in (4, 2, 1) if subs == 1 or (depth % (subs * cut.depth) == 0 and subs * stage <= most_bytes)
+    )
     return cut._replace(subs=subs, stages=min(_MOST_STAGES, (_SHARED_BYTES - _ALIGNMENT) // (subs * stage)))
 
 
