@@ -7,7 +7,6 @@ were measured on an H200 (docs/log/2026-11.md).
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
 
 import torch
 
@@ -25,6 +24,7 @@ from services.target.cache.windows import WindowPlaces
 from services.target.device.noise_ring import bytes_per_slot
 from services.target.device.shapes import buckets_of, mixed_of, packs_of, shorts_of
 from services.target.device.steps import MODES
+from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms
 
 _STATE_BYTES_PER_TOKEN_ID = 9
@@ -54,71 +54,7 @@ Rounds = tuple[tuple[int, ...], tuple[int, ...]]
 """Widths of chains, and of trees."""
 
 
-class SizingSettings(Protocol):
-    """The settings of a target that the plan reads."""
-
-    @property
-    def slots(self) -> int:
-        """Requests that run at once."""
-        ...
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a block."""
-        ...
-
-    @property
-    def coded(self) -> bool:
-        """Whether keys and values are codes of eight bits."""
-        ...
-
-    @property
-    def held_snapshots(self) -> int:
-        """Snapshots of recurrent states, where the model has them."""
-        ...
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Most prompt tokens of a round in which requests decode."""
-        ...
-
-    @property
-    def pack_tokens(self) -> int:
-        """Most prompt tokens of a round, if memory allows."""
-        ...
-
-    @property
-    def eager(self) -> bool:
-        """Whether steps run without graphs."""
-        ...
-
-    @property
-    def speculates(self) -> bool:
-        """Whether a drafter is expected on the device."""
-        ...
-
-    @property
-    def drafter_weights(self) -> str:
-        """What the drafter's products read: int8, or numbers of dtype."""
-        ...
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes that the pair may hold; 0 leaves it to the fraction."""
-        ...
-
-    @property
-    def memory_fraction(self) -> float:
-        """The share of a GPU that the pair may hold."""
-        ...
-
-    @property
-    def code_bits(self) -> Mapping[int, str]:
-        """By bits of codes whether products multiply by them: true, false or auto."""
-        ...
-
-
-def code_bytes(settings: SizingSettings, device: torch.device) -> Mapping[int, int]:
+def code_bytes(settings: TargetSettings, device: torch.device) -> Mapping[int, int]:
     """By bits of codes that products may multiply by, the most bytes that codes and their numbers may take; 0: any.
 
     Of a pair's memory keys and values have the other half at least.
@@ -130,7 +66,7 @@ def code_bytes(settings: SizingSettings, device: torch.device) -> Mapping[int, i
 
 
 def pair_terms(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int],
+    settings: TargetSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int],
     trees: Sequence[int] = (),
 ) -> MemoryTerms:  # fmt: skip
     """The terms of a target at this context limit, and of its drafter, with rounds of chains and of trees."""
@@ -140,7 +76,7 @@ def pair_terms(
     return target.plus(_drafter_terms(settings, model, context, limit, every)).without_zeros()
 
 
-def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def pack_tokens(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """Most prompt tokens of a round in which nothing decodes: as many as fit where the widest verify chooses tokens.
 
     They are never fewer than those of a round in which requests decode.
@@ -149,13 +85,13 @@ def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
 
 
-def window_ahead(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def window_ahead(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """Most tokens that a request writes behind those that are committed: a chunk, or the rounds in flight."""
     return max(pack_tokens(settings, model, widths), (_MOST_AHEAD + 1) * widths[-1])
 
 
 def window_places(
-    settings: SizingSettings, model: Target, limit: int, widths: Sequence[int], trees: Sequence[int] = ()
+    settings: TargetSettings, model: Target, limit: int, widths: Sequence[int], trees: Sequence[int] = ()
 ) -> int:
     """Blocks of their own for layers with a window; 0 where sequences are too short for it to save memory.
 
@@ -171,7 +107,7 @@ def window_places(
 
 
 def within(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, choices: Sequence[Rounds]
+    settings: TargetSettings, model: Target, context: DraftContext, limit: int, choices: Sequence[Rounds]
 ) -> Rounds:
     """The first choice whose graphs take a hundredth of the memory for K/V at most, beside those of the last one."""
     *better, last = dict.fromkeys(choices)
@@ -188,7 +124,7 @@ def within(
 
 
 def _target_terms(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int], near: int
+    settings: TargetSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int], near: int
 ) -> MemoryTerms:
     """What the target's process holds; layers with a window have `near` blocks of their own, or as many as others."""
     spec, size = model.spec, model.dtype.itemsize
@@ -226,7 +162,7 @@ def _target_terms(
 
 
 def _drafter_terms(
-    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+    settings: TargetSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
 ) -> MemoryTerms:
     """What the drafter's process holds, and what the target holds in its place."""
     size, draft = model.dtype.itemsize, context.spec
@@ -243,7 +179,7 @@ def _drafter_terms(
     return MemoryTerms({_DRAFTER: process, "drafter_tables": size * table_elements(model.spec)})
 
 
-def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.device) -> int:
+def available_bytes(settings: TargetSettings, terms: MemoryTerms, device: torch.device) -> int:
     """Bytes for all terms together: as set, else a fraction of the GPU, or on a CPU a fixed amount beside weights."""
     if settings.memory_bytes:
         return settings.memory_bytes
@@ -276,19 +212,19 @@ def _left_bytes(device: torch.device) -> int:
     return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def _logit_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def _logit_bytes(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """Bytes of the logits of the largest round, which all steps share."""
     return model.logit_type.itemsize * buckets_of(settings.slots)[-1] * widths[-1] * model.spec.vocab_size
 
 
-def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def _step_bytes(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """What the largest step holds between its kernels: of its layers, or behind them to choose tokens."""
     rows = max(buckets_of(settings.slots)[-1] * widths[-1], pack_tokens(settings, model, widths))
     layers = model.dtype.itemsize * rows * _row_elements(model.spec)
     return max(layers, _choice_bytes(settings, model, widths)) + model.widened_bytes
 
 
-def _choice_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def _choice_bytes(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """What the widest verify holds beside its logits while it chooses tokens."""
     rows, vocab, size = buckets_of(settings.slots)[-1] * widths[-1], model.spec.vocab_size, model.dtype.itemsize
     # Bounded logits are made of a product that lies beside them.
@@ -301,7 +237,7 @@ def _expert_bytes(model: Target) -> int:
     return max((own.expert_bytes for own in model.mixtures if own.cold is not None), default=0)
 
 
-def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
+def _draft_bytes(settings: TargetSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
     """What the largest draft holds, with the graphs; it holds the scores of some tokens at a time."""
     rows = settings.slots * widths[-1]
     logits = rows * columns_at_once(rows, draft.vocab_size)
@@ -310,7 +246,7 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
     return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
 
 
-def _int8_bytes(settings: SizingSettings, context: DraftContext, draft: StackSpec, size: int) -> int:
+def _int8_bytes(settings: TargetSettings, context: DraftContext, draft: StackSpec, size: int) -> int:
     """What weights and rows of eight bits take beside weights of `size` bytes a number; the head is a copy."""
     head, layers = draft.vocab_size * draft.hidden_size, context.drafter_elements
     rows = buckets_of(settings.slots)[-1] * (context.most_rows or 1)
@@ -332,7 +268,7 @@ def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
     return bytes_per_slot(model.spec.vocab_size, widths[-1], wide)
 
 
-def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+def _target_steps(settings: TargetSettings, model: Target, widths: Sequence[int]) -> int:
     """How many forwards a target captures; the steps of first tokens have no layers."""
     if settings.eager:
         return 0
