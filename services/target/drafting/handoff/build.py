@@ -5,9 +5,8 @@ import torch
 from services.common.pair.arena import Arena
 from services.common.pair.handoff import HandoffMode
 from services.target.drafting.handoff.flags import FlagHandoff
-from services.target.drafting.handoff.host import HostHandoff
+from services.target.drafting.handoff.messages import MessageHandoff
 from services.target.drafting.handoff.protocol import Handoff
-from services.target.drafting.handoff.socket import SocketHandoff
 from services.target.drafting.handoff.wire import WireHandoff
 
 
@@ -16,10 +15,8 @@ def build_handoff(
 ) -> Handoff:
     """The hand-off of a mode; by wire, `shares_memory` says whether drafters map the arena."""
     match mode:
-        case HandoffMode.HOST:
-            return HostHandoff(arena, device)
-        case HandoffMode.SOCKET:
-            return SocketHandoff(arena)
+        case HandoffMode.HOST | HandoffMode.SOCKET:
+            return MessageHandoff(mode, arena, device)
         case HandoffMode.FLAGS:
             return FlagHandoff(arena, watchdog_s)
         case HandoffMode.WIRE:

@@ -19,8 +19,9 @@ from services.target.core.plan import Plan
 from services.target.drafting.handoff.answers import AnswerPost
 from services.target.drafting.handoff.generations import Generations
 from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.messages import MessageDrafts
 from services.target.drafting.handoff.pace import PaceStream
-from services.target.drafting.handoff.protocol import Attached, MessageDrafts
+from services.target.drafting.handoff.protocol import Attached
 from services.target.drafting.handoff.texts import AskAlone, Asking, Texts
 
 

@@ -20,6 +20,7 @@ import torch
 from services.common.pair import attach
 from services.common.pair.arena import Layout, MemfdArena
 from services.common.pair.attach import AttachOffer
+from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.target.core.commands import Attach, Command, Detach
 from services.target.core.drafts import Drafts
@@ -28,7 +29,7 @@ from services.target.drafting.attacher import Attacher, AttacherSettings, Attach
 from services.target.drafting.attachment import Attachment
 from services.target.drafting.handoff import flags as flags_module
 from services.target.drafting.handoff.flags import FlagHandoff
-from services.target.drafting.handoff.host import HostHandoff
+from services.target.drafting.handoff.messages import MessageHandoff
 from services.target.drafting.handoff.pace import PaceStream
 from services.target.drafting.handoff.protocol import AttachedDrafts, Handoff
 from services.target.drafting.peer_pid import listener_pid
@@ -95,7 +96,8 @@ class Bench:
         settings = AttacherSettings(self.drafter.address, watchdog_s, kill_quarantined=True)
         self.failures: queue.Queue[BaseException] = queue.Queue()
         self.attacher = Attacher(
-            settings, FakeOffers(), self.commands.put, handoff or HostHandoff(ARENA, torch.device("cpu")),
+            settings, FakeOffers(), self.commands.put,
+            handoff or MessageHandoff(HandoffMode.HOST, ARENA, torch.device("cpu")),
             self.failures.put, cast("SharedWeights | None", weights),
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from services.common.pair.handoff import HandoffMode
 from services.common.pair.turns import answering_end
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.build import build_handoff
-from services.target.drafting.handoff.socket import SocketHandoff
+from services.target.drafting.handoff.messages import MessageHandoff
 from tests.support.fakes_arena import SHAPE
 from tests.support.fakes_attachment import FakeAttachment
 
@@ -40,7 +40,7 @@ def test_every_mode_says_what_it_is(arena: MemfdArena, mode: HandoffMode) -> Non
 
 
 def test_a_drafter_that_keeps_no_connection_shows_in_the_mode_in_use(arena: MemfdArena) -> None:
-    made = SocketHandoff(arena)
+    made = MessageHandoff(HandoffMode.SOCKET, arena, CPU)
     made.open(FakeAttachment(), lambda: None)
     assert (made.wanted, made.in_use) == ("socket", "host")
     mine, theirs = socket.socketpair()
