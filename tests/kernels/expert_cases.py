@@ -65,7 +65,7 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {
                 "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
                 "GATED": gated, "GELU": gated and not even,
-                "KNOWN": int(gated and even and cut.rows == 16), "PDL": True,
+                "KNOWN": int(gated and even and cut.rows == 16), "SOON": even and not gated, "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
             },
             _WORDS,

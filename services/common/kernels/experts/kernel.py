@@ -196,7 +196,8 @@ def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: 
     """Return places times their expert's last product [T, K, D], by row and rank."""
     rows = len(routes.ids_TK)
     parts_PD = inner_PI.new_empty((rows * places.ranks, stack.down_EDF.shape[1]))
-    _multiply(inner_PI, stack.down_EDF, None if stack.at_2E is None else stack.at_2E[1], places, cut.last, parts_PD)
+    at_E = None if stack.at_2E is None else stack.at_2E[1]
+    _multiply(inner_PI, stack.down_EDF, at_E, places, cut.last, parts_PD, soon=rows == 1)
     return parts_PD.view(rows, places.ranks, -1)
 
 
@@ -255,7 +256,7 @@ def combine_beside(
 
 def _multiply(
     x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
-    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False, known: int = 0,
+    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False, known: int = 0, soon: bool = False,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
@@ -269,5 +270,5 @@ def _multiply(
         x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
         outputs, depth, places.tiles, len(weight_EFD), 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more,
         BAND=cut.band, DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
-        KNOWN=known, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        KNOWN=known, SOON=PDL and soon, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

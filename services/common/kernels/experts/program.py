@@ -255,7 +255,8 @@ def expert_kernel(
     x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, behind, inverse_depth, eps,
     RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, KNOWN: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, KNOWN: tl.constexpr, SOON: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
@@ -266,6 +267,8 @@ def expert_kernel(
 
     So many tiles at the start are KNOWN: the expert `behind` all others has the only row. They do not wait for routes,
     and read what came before past the first cache.
+
+    SOON lets the next kernel begin before there are products: a sum of one row has its multiprocessor then.
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band, one = tl.program_id(0), tl.program_id(1), tl.arange(0, ROWS)
@@ -299,6 +302,7 @@ def expert_kernel(
             weight_ptr += number * (2 * outputs if GATED else outputs) * depth
         else:
             weight_ptr += tl.load(at_ptr + number) * 8
+        allow_next(SOON)
         if MORE == 0:
             total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
         elif rows > ROWS:

@@ -85,7 +85,8 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind, routed: bool = Fal
 
     One CTA a multiprocessor asks for as many bytes at a time as fit there: smaller rings were slower. A weight
     of several waves has two CTAs there at a time. Bands are equal but for those that `MEASURED` has. Where rows are
-    `routed` next, few of them leave multiprocessors for the router's product, which has its weights then.
+    `routed` next, few of them leave multiprocessors for the router's product, which has its weights then. No CTA has
+    fewer than eight lines, which it has room for anyway.
     """
     step = 2 * _EIGHT if kind == Kind.GATED else 4
     rows = next((most for most in ROWS if most >= rows), 0)
@@ -99,7 +100,7 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind, routed: bool = Fal
         leading, following = _band(uneven.leading, depth, rows), _band(uneven.following, depth, rows)
         return SkinnyTiling(rows, kind, following, leading, uneven.leaders)
     processors, step = (_BEFORE_ROUTER, _EIGHT) if routed else (_PROCESSORS, step)
-    width = min(_rounded(-(-lines // (processors * waves)), step), _MOST_LINES)
+    width = min(max(_EIGHT, _rounded(-(-lines // (processors * waves)), step)), _MOST_LINES)
     # Attention of a row that is alone begins beside the product of its heads, if there is room.
     before_attention = kind == Kind.PLAIN and rows == ROWS[0] and waves == 1
     band = _band(width, depth, rows, waves, _behind_bytes(width) if before_attention else 0)
