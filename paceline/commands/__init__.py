@@ -1,11 +1,12 @@
 """The command `paceline`: one module for each of its commands, imported when it is asked for."""
 
-import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from paceline import __version__, bundle
+from paceline.commands.parsing import nearest
 from paceline.errors import NoGatewayError, PacelineError
 
 COMMANDS = {
@@ -20,9 +21,34 @@ COMMANDS = {
 }
 
 
+ELSEWHERE = {
+    "run": "serve",
+    "start": "serve",
+    "up": "serve",
+    "launch": "serve",
+    "api_server": "serve",
+    "complete": "generate",
+}
+"""Words of other programs."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 1 when it failed, 2 when it was asked for something else."""
-    words = [*(sys.argv[1:] if argv is None else argv)]
+    try:
+        code = _run([*(sys.argv[1:] if argv is None else argv)])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Who read is gone, as `head` is after its lines; the interpreter would tell so once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except (PacelineError, OSError, UnicodeDecodeError) as error:
+        print(_told(error), file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def _run(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     name = words[0] if words else "--help"
@@ -32,21 +58,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("-V", "--version", "version"):
         print(f"paceline {__version__}")
         return 0
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        told = f"did you mean paceline {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-        print(f"paceline: no such command: {name}; {told}", file=sys.stderr)
-        return 2
-    try:
+    if name in COMMANDS:
         code: int = import_module(f"paceline.commands.{name}").run(words[1:])
         return code
-    except NoGatewayError as error:
-        print(f"{error}: start one with {bundle.start()}", file=sys.stderr)
-    except (PacelineError, OSError) as error:
-        print(error, file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    return 1
+    near = ELSEWHERE.get(name) or nearest(name, (*COMMANDS, "--version", "--help"))
+    told = f"did you mean paceline {near}?" if near else f"there are {', '.join(COMMANDS)}"
+    print(f"paceline: no such command: {name if name.strip() else repr(name)}; {told}", file=sys.stderr)
+    return 2
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in one line and without numbers of the system's."""
+    if isinstance(error, NoGatewayError):
+        return f"{error}: start one with {bundle.start()}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"what is read is no text in UTF-8, from byte {error.start} on"
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        return f"{error.filename}: {reason}" if error.filename else reason
+    return str(error)
 
 
 def usage() -> str:

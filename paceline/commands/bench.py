@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.commands import connection
-from paceline.commands.parsing import Parser
-from paceline.errors import PacelineError
+from paceline.commands.parsing import Parser, whole
+from paceline.errors import InvalidValueError, PacelineError
 from paceline.load.grpc_endpoint import GrpcEndpoint
 from paceline.load.level import Level, measure
 from paceline.load.openai_endpoint import OpenaiEndpoint
@@ -29,6 +29,9 @@ def run(argv: Sequence[str]) -> int:
     chosen = arguments(argv)
     if chosen.png and not can_draw():
         print("--png needs matplotlib; run: pip install 'paceline[bench]'", file=sys.stderr)
+        return 2
+    if not Path(chosen.png).parent.is_dir():
+        print(f"--png: {chosen.png}: there is no such folder", file=sys.stderr)
         return 2
     console = Console()
     levels: list[Level] = []
@@ -56,11 +59,15 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--concurrency", type=counts, default="1,4,16", metavar="N,N,...", help="at once; default: %(default)s"
     )
     parser.add_argument(
-        "--requests", type=int, default=32, help="of each level, at least its concurrency; default: %(default)s"
+        "--requests", type=whole(1), default=32, help="of each level, at least its concurrency; default: %(default)s"
     )
-    parser.add_argument("--prompt-words", type=int, default=64, help="length of made-up prompts; default: %(default)s")
-    parser.add_argument("--prompts", default="", metavar="FILE", help="prompts of your own, one a line, used in turn")
-    parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of each; default: %(default)s")
+    parser.add_argument(
+        "--prompt-words", type=whole(), default=64, help="length of made-up prompts; default: %(default)s"
+    )
+    parser.add_argument(
+        "--prompts", type=prompts, default=(), metavar="FILE", help="prompts of your own, one a line, used in turn"
+    )
+    parser.add_argument("--max-tokens", type=whole(1), default=128, help="most tokens of each; default: %(default)s")
     parser.add_argument("--chat", action="store_true", help="ask as a chat of one message")
     parser.add_argument("--ignore-eos", action="store_true", help="always generate max-tokens, where the server can")
     parser.add_argument("--model", default="", help="model to name; default: the one served, or the first one listed")
@@ -81,13 +88,31 @@ def counts(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def prompts(path: str) -> Sequence[str]:
+    """Lines of a file.
+
+    Raises:
+        argparse.ArgumentTypeError: it cannot be read, or has no line.
+    """
+    try:
+        found = [line for line in connection.content(path, path).decode().splitlines() if line.strip()]
+    except InvalidValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(f"{path}: ")) from None
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path}: is no text in UTF-8") from None
+    if not found:
+        raise argparse.ArgumentTypeError(f"{path}: has no line with a prompt")
+    return found
+
+
 @contextmanager
 def opened(chosen: argparse.Namespace) -> Iterator[Endpoint]:
     """The endpoint at the address: HTTP where it is a URL, else gRPC."""
     if chosen.address.startswith(("http://", "https://")):
-        tls = ssl.create_default_context(cafile=chosen.ca or None)
-        if chosen.cert:
-            tls.load_cert_chain(chosen.cert, chosen.cert_key or None)
+        files = connection.certificates(chosen)
+        tls = ssl.create_default_context(cafile=files.ca or None if files else None)
+        if files and files.cert:
+            tls.load_cert_chain(files.cert, files.key)
         yield OpenaiEndpoint(chosen.address, chosen.model, connection.key(chosen), tls)
     else:
         with connection.client(chosen) as client:
@@ -96,7 +121,7 @@ def opened(chosen: argparse.Namespace) -> Iterator[Endpoint]:
 
 def jobs(chosen: argparse.Namespace, number: int, name: str) -> list[Job]:
     """Requests of one level; made-up prompts begin differently, so that no prefix cache knows them."""
-    own = [line for line in Path(chosen.prompts).read_text().splitlines() if line.strip()] if chosen.prompts else []
+    own = chosen.prompts
     texts = (
         own[index % len(own)] if own else _made_up(f"{name}, {index}", chosen.prompt_words) for index in range(number)
     )

@@ -13,7 +13,7 @@ from paceline.answer import Answer
 from paceline.client import Client, Stream
 from paceline.commands import connection
 from paceline.commands.lines import Lines, history_file
-from paceline.commands.parsing import Parser
+from paceline.commands.parsing import Parser, number, whole
 from paceline.commands.terminal import printable, unechoed
 from paceline.errors import RefusedError
 from paceline.options import Message, Options
@@ -47,11 +47,13 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     connection.add_flags(parser)
     connection.add_model(parser)
     parser.add_argument("--system", default="", help="a first message with role system")
-    parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of an answer; default: %(default)s")
-    parser.add_argument("--temperature", type=float, default=0.7, help="0 takes the best token; default: %(default)s")
-    parser.add_argument("--top-p", type=float, default=0.9, help="mass of the best tokens kept; default: %(default)s")
     parser.add_argument(
-        "--seed", type=int, default=None, help="seed of the noise; default: another one for each answer"
+        "--max-tokens", type=whole(), default=512, help="most tokens of an answer; default: %(default)s"
+    )
+    parser.add_argument("--temperature", type=number, default=0.7, help="0 takes the best token; default: %(default)s")
+    parser.add_argument("--top-p", type=number, default=0.9, help="mass of the best tokens kept; default: %(default)s")
+    parser.add_argument(
+        "--seed", type=whole(), default=None, help="seed of the noise; default: another one for each answer"
     )
     parser.add_argument("--no-history", action="store_true", help="keep nothing of what is typed")
     parser.add_argument("--no-thinking", action="store_true", help="ask the template of Qwen3 not to think")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from paceline.answer import Answer
 from paceline.client import Client
 from paceline.commands import connection
-from paceline.commands.parsing import Parser
+from paceline.commands.parsing import Parser, number, whole
 from paceline.commands.terminal import printable
 from paceline.options import Message, Options, Prompt
 
@@ -41,9 +41,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("prompt", nargs="?", help="what the text begins with; standard input when absent")
     connection.add_flags(parser)
     connection.add_model(parser)
-    parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of the answer; default: %(default)s")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the best token; default: %(default)s")
-    parser.add_argument("--top-p", type=float, default=None, help="mass of the best tokens kept; default: all")
+    parser.add_argument(
+        "--max-tokens", type=whole(), default=128, help="most tokens of the answer; default: %(default)s"
+    )
+    parser.add_argument("--temperature", type=number, default=0.0, help="0 takes the best token; default: %(default)s")
+    parser.add_argument("--top-p", type=number, default=None, help="mass of the best tokens kept; default: all")
     parser.add_argument(
         "--stop",
         action="append",
@@ -53,7 +55,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--system", default="", help="ask as a chat that begins with this message of role system")
     parser.add_argument("--json", action="store_true", help="print the answer at its end, as one line of JSON")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the noise; default: %(default)s")
+    parser.add_argument("--seed", type=whole(), default=0, help="seed of the noise; default: %(default)s")
     return parser.only(argv)
 
 

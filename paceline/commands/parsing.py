@@ -2,7 +2,9 @@
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 ELSEWHERE = {
@@ -13,6 +15,59 @@ ELSEWHERE = {
     "--port": "--address takes HOST:PORT of the gateway's gRPC listener",
 }
 """What stands for flags of other programs."""
+SAID = (
+    (re.compile(r"^argument (\S+): expected one argument$"), r"\1: a value is missing behind it"),
+    (re.compile(r"^argument (\S+): "), r"\1: "),
+)
+"""What argparse says, and what a person reads."""
+
+
+def whole(least: int = 0) -> Callable[[str], int]:
+    """The type of a flag that takes whole numbers of at least so much."""
+
+    def read(text: str) -> int:
+        words = f"must be a whole number from {least} on, not {text!r}"
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(words)
+        return int(text)
+
+    return read
+
+
+def number(text: str) -> float:
+    """The type of a flag that takes any finite number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
+    return found
+
+
+def seconds(text: str) -> float:
+    """The type of a flag that takes a time between two looks.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such time.
+    """
+    found = number(text)
+    if not 0.1 <= found <= 3600.0:
+        raise argparse.ArgumentTypeError(f"must be 0.1 to 3600 seconds, not {text!r}")
+    return found
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of the known words that is meant, as is likely; empty where none is: hyphens alone make none alike."""
+    by_name = {each.lstrip("-"): each for each in sorted(known, reverse=True)}
+    asked = word.lstrip("-").lower()
+    begun = [name for name in by_name if len(asked) > 1 and name.startswith(asked)]
+    near = begun if len(begun) == 1 else difflib.get_close_matches(asked, by_name, n=1)
+    return by_name[near[0]] if near else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,6 +75,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends this process; --help tells the usage."""
+        for said, words in SAID:
+            message = said.sub(words, message)
         self.exit(2, f"{self.prog}: {message}\n")
 
     def only(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,5 +92,5 @@ class Parser(argparse.ArgumentParser):
             return f"{word!r} is one word too many; quote what belongs together"
         if name in ELSEWHERE:
             return f"{name}: there is no such flag; {ELSEWHERE[name]}"
-        near = difflib.get_close_matches(name, sorted(self._option_string_actions), n=1)
-        return f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}"
+        near = nearest(name, self._option_string_actions)
+        return f"{name}: there is no such flag; {f'did you mean {near}?' if near else 'see --help'}"

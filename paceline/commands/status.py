@@ -15,7 +15,7 @@ from rich.table import Table
 
 from paceline.client import Client
 from paceline.commands import connection
-from paceline.commands.parsing import Parser
+from paceline.commands.parsing import Parser, seconds
 from paceline.commands.terminal import typed_within, unechoed
 from paceline.served import Activity, Status
 
@@ -45,7 +45,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--json", action="store_true", help="print it once, as one line of JSON")
     parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="between looks; default: %(default)s"
+        "--interval", type=seconds, default=1.0, metavar="SECONDS", help="between looks; default: %(default)s"
     )
     return parser.only(argv)
 

@@ -67,7 +67,8 @@ class OpenaiEndpoint:
                 listed = json.loads(_checked(connection.getresponse()).read())
                 return str(listed["data"][0]["id"])
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
-            raise FailedError(f"no model is listed at {self._host}{self._path}/models: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise FailedError(f"no model is listed at {self._host}{self._path}/models: {reason}") from None
 
     def _connect(self) -> HTTPConnection:
         if self._secure:

@@ -1,8 +1,13 @@
 """The command line: what is asked for, and what is said when it cannot be."""
 
+import argparse
+import io
+import os
 import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,11 +15,13 @@ import pytest
 import paceline
 from deploy import doctor
 from paceline import __version__, bundle
-from paceline.commands import COMMANDS, bench, completion, main, serve
+from paceline.commands import COMMANDS, bench, completion, connection, generate, main, serve
 from paceline.commands.status import table, widths
+from paceline.errors import InvalidValueError
 from paceline.served import status
 from paceline.v1 import inference_pb2
 from services.gateway import make_key
+from tests.unit.common.serving.certificates import Authority
 
 
 class Became(BaseException):
@@ -113,6 +120,14 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_load(
     assert "pip install 'paceline[bench]'" in capsys.readouterr().err
 
 
+def test_a_picture_without_a_folder_is_refused_before_the_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "can_draw", lambda: True)
+    assert main(["bench", "127.0.0.1:9", "--png", f"{tmp_path}/none/x.png"]) == 2
+    assert capsys.readouterr().err == f"--png: {tmp_path}/none/x.png: there is no such folder\n"
+
+
 def test_made_up_prompts_begin_differently() -> None:
     chosen = bench.arguments(["--prompt-words", "5"])
     texts = [job.prompt for name in ("warm-up", "level 1") for job in bench.jobs(chosen, 3, name)]
@@ -193,7 +208,38 @@ WRONG = {
     ("sevre",): "paceline: no such command: sevre; did you mean paceline serve?",
     ("zzz",): "paceline: no such command: zzz; there are serve, chat,",
     ("generate", "hi", "two"): "paceline generate: 'two' is one word too many; quote",
-    ("generate", "hi", "--max-tokens", "x"): "paceline generate: argument --max-tokens: invalid int value: 'x'",
+    (
+        "generate",
+        "hi",
+        "--max-tokens",
+        "x",
+    ): "paceline generate: --max-tokens: must be a whole number from 0 on, not 'x'",
+    (
+        "generate",
+        "hi",
+        "--max-tokens",
+        "-1",
+    ): "paceline generate: --max-tokens: must be a whole number from 0 on, not '-1'",
+    ("generate", "hi", "--seed", "1.5"): "paceline generate: --seed: must be a whole number from 0 on, not '1.5'",
+    ("generate", "hi", "--temperature", "nan"): "paceline generate: --temperature: must be a number, not 'nan'",
+    ("generate", "hi", "--stop"): "paceline generate: --stop: a value is missing behind it",
+    ("generate", "--version"): "paceline generate: --version: there is no such flag; see --help",
+    (
+        "generate",
+        "--Max_Tokens",
+        "3",
+    ): "paceline generate: --Max_Tokens: there is no such flag; did you mean --max-tokens?",
+    ("chat", "--top-p", "inf"): "paceline chat: --top-p: must be a number, not 'inf'",
+    ("status", "--every", "1"): "paceline status: --every: there is no such flag; see --help",
+    ("status", "--interval", "0"): "paceline status: --interval: must be 0.1 to 3600 seconds, not '0'",
+    ("status", "--interval", "inf"): "paceline status: --interval: must be a number, not 'inf'",
+    ("bench", "--requests", "0"): "paceline bench: --requests: must be a whole number from 1 on, not '0'",
+    ("bench", "--prompt-words=-3"): "paceline bench: --prompt-words: must be a whole number from 0 on, not '-3'",
+    ("bench", "--prompts", "/none"): "paceline bench: --prompts: /none: No such file or directory",
+    ("--versoin",): "paceline: no such command: --versoin; did you mean paceline --version?",
+    ("gen",): "paceline: no such command: gen; did you mean paceline generate?",
+    ("run",): "paceline: no such command: run; did you mean paceline serve?",
+    ("",): "paceline: no such command: ''; there are serve, chat,",
     (
         "generate",
         "hi",
@@ -204,7 +250,7 @@ WRONG = {
     ("chat", "--systen", "x"): "paceline chat: --systen: there is no such flag; did you mean --system?",
     ("status", "--onec"): "paceline status: --onec: there is no such flag; did you mean --once?",
     ("bench", "--zzz"): "paceline bench: --zzz: there is no such flag; see --help",
-    ("completion", "tcsh"): "paceline completion: argument shell: invalid choice: 'tcsh'",
+    ("completion", "tcsh"): "paceline completion: shell: invalid choice: 'tcsh'",
     ("completion",): "paceline completion: the following arguments are required: shell",
 }
 
@@ -220,6 +266,86 @@ def test_what_cannot_be_asked_is_one_line(words: tuple[str, ...], capsys: pytest
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     assert line.startswith(WRONG[words])
+
+
+NO_FILES: dict[tuple[str, str], tuple[bytes | None, str]] = {
+    ("--ca", "none"): (None, "--ca: {}: No such file or directory"),
+    ("--ca", "bytes"): (bytes(range(256)), "--ca: {}: holds no certificate in PEM"),
+    ("--ca", "empty"): (b"", "--ca: {}: holds no certificate in PEM"),
+    ("--cert", "bytes"): (bytes(range(256)), "--cert: {}: no certificate in PEM with its key; --cert-key names"),
+    ("--cert-key", "alone"): (b"", "--cert-key: needs the certificate of the key beside, by --cert"),
+    ("--key-file", "none"): (None, "--key-file: {}: No such file or directory"),
+    ("--key-file", "a\0b"): (None, "--key-file: {}: no file can have this name"),
+    ("--key-file", "empty"): (b"\n", "--key-file: {}: the file is empty; it holds a key and nothing else"),
+    ("--key-file", "two lines"): (b"one\ntwo\n", "--key-file: {}: a key is one line of visible ASCII characters"),
+    ("--key-file", "bytes"): (bytes(range(256)), "--key-file: {}: a key is one line of visible ASCII characters"),
+}
+"""Flags and kinds of files, with what stands in them and what is said."""
+
+
+@pytest.mark.parametrize("kind", NO_FILES, ids=" ".join)
+@pytest.mark.parametrize("command", [["generate", "hi"], ["bench", "https://127.0.0.1:9"]], ids=["gRPC", "HTTP"])
+def test_a_file_that_is_something_else_is_told_by_its_flag_before_anything_is_sent(
+    kind: tuple[str, str], command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """gRPC writes lines of its own about certificates, and then that nobody answers."""
+    flag, name = kind
+    written, said = NO_FILES[kind]
+    if written is not None:
+        (tmp_path / name).write_bytes(written)
+    assert main([*command, flag, f"{tmp_path}/{name}"]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith(said.format(f"{tmp_path}/{name}"))
+
+
+def test_a_prompt_that_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(connection, "client", lambda _: nullcontext())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff"), encoding="utf-8"))
+    assert main(["generate"]) == 1
+    assert capsys.readouterr().err == "what is read is no text in UTF-8, from byte 1 on\n"
+
+
+def test_a_reader_that_is_gone_is_no_error_to_tell() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "paceline", "completion", "bash"]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_certificates_that_fit_are_taken_apart_or_in_one_file(tmp_path: Path) -> None:
+    authority = Authority.make()
+    ca = authority.write(tmp_path / "ca.pem")
+    cert, own = authority.issue(tmp_path / "own", "client")
+    both = tmp_path / "both.pem"
+    both.write_text(Path(cert).read_text() + Path(own).read_text())
+    for given in (["--ca", ca], ["--cert", cert, "--cert-key", own], ["--ca", ca, "--cert", str(both)]):
+        files = connection.certificates(generate.arguments(["hi", *given]))
+        assert files is not None
+        files.credentials()
+    assert connection.certificates(generate.arguments(["hi"])) is None
+    _, another = authority.issue(tmp_path / "another", "client")
+    with pytest.raises(InvalidValueError, match=r"^--cert: .*: no certificate in PEM with its key$"):
+        connection.certificates(generate.arguments(["hi", "--cert", cert, "--cert-key", another]))
+
+
+def test_a_key_of_the_environment_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(connection.API_KEY, "schl\u00fcssel")
+    with pytest.raises(InvalidValueError, match=r"^PACELINE_API_KEY: a key is one line of visible ASCII"):
+        connection.key(generate.arguments(["hi"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(b" \n\n", "has no line with a prompt"), (b"\xff\xfe", "is no text in UTF-8")]
+)
+def test_prompts_that_are_none_are_told_before_anything_is_measured(text: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "prompts"
+    path.write_bytes(text)
+    with pytest.raises(argparse.ArgumentTypeError, match=said):
+        bench.prompts(str(path))
 
 
 @pytest.mark.parametrize("words", [[], [""], [" "], ["a", "b"], ["a\nb"], ["a", "--nope"]])
