@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -281,8 +282,11 @@ def _timed(trial: Trial, plan: Plan) -> tuple[list[str], dict[str, list[float]],
     """Return what differs, each choice's ratio by capture, and microseconds of the tables."""
     keys = [(trial.step.name, len(plan), name, number) for number in range(trial.chosen.captures) for name in plan]
     differ = [name for key in keys if not trial.capture(key, plan[name := key[2]])]
-    for _ in range(trial.chosen.turns):
+    settled = time.monotonic() + trial.chosen.settle_s
+    for turn in count():
         trial.micros(keys[0])
+        if turn + 1 >= trial.chosen.turns and time.monotonic() >= settled:
+            break
     ratios = ratios_of(keys, keys[0], trial.micros, trial.chosen.turns)
     by_name = {name: [round(ratios[key], 4) for key in keys if key[2] == name] for name in plan}
     return differ, by_name, trial.micros(keys[0])
@@ -296,6 +300,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--replays", type=int, default=30, help="of a loop, at most")
     parser.add_argument("--loop-s", type=float, default=10.0, help="of a loop, at most")
+    parser.add_argument("--settle-s", type=float, default=0.0, help="of loops before the first that counts, at least")
     parser.add_argument("--once", action="store_true", help="what gains is not timed together")
     parser.add_argument("--kernels", action="store_true", help="tell what each kernel of the tables' capture adds")
     parser.add_argument("--seconds", type=float, default=1e6, help="no step is begun later")
