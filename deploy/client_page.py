@@ -62,7 +62,7 @@ ORDER = (
 
 
 def page() -> str:
-    """The whole page."""
+    """docs/client.md, as Markdown."""
     return "\n".join([HEAD, *(_section(getattr(paceline, name)) for name in ORDER)])
 
 

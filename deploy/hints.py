@@ -45,7 +45,7 @@ class Served:
 
     @property
     def scheme(self) -> str:
-        """Of URLs."""
+        """How an address of the gateway begins: https where it has a certificate."""
         return "https" if self.tls_cert else "http"
 
 

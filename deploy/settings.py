@@ -34,7 +34,7 @@ SERVICES = {
 
 
 def page() -> str:
-    """The whole page."""
+    """docs/settings.md, as Markdown."""
     parts = [HEAD]
     for title, cls in SERVICES.items():
         command = cls.__module__.rpartition(".")[0]

@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def head(self) -> str:
-        """Who does what."""
+        """The process, and what it does at present, in words."""
         return f"{self.worker} {_STAGES.get(self.stage, self.stage)}"
 
     @property

@@ -129,5 +129,5 @@ class _Link:
         self._url = url
 
     def build(self) -> DashboardLink:
-        """The link."""
+        """The link to a runbook, as Grafana's library has it."""
         return DashboardLink(title="Runbook", type_val=DashboardLinkType.LINK, url=self._url, target_blank=True)

@@ -42,7 +42,7 @@ class Describer:
         return load_to_pb(self.engine.load, self.engine.drafts.speculating)
 
     def describe(self) -> pb.TargetServiceDescribeResponse:
-        """The state now."""
+        """What the target serves, and how it stands at present."""
         attacher, graphs, cost = self.attacher, self.worker.graphs, self.worker.capture_cost
         return pb.TargetServiceDescribeResponse(
             protocol_version=PROTOCOL_VERSION,

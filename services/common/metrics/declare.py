@@ -14,7 +14,7 @@ class Histogram(prometheus_client.Histogram):
     """A histogram of the client library that finds buckets by halves, and takes several equal observations at once."""
 
     def observe(self, amount: float) -> None:  # type: ignore[override]
-        """One observation."""
+        """Counts one observation; exemplars are not kept."""
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 

@@ -67,7 +67,7 @@ def buckets(specs: Iterable[Declared[Any]]) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """docs/metrics.md, as Markdown."""
     parts = [HEAD]
     parts += [f"## {title}\n\n{table(each.declared())}\n" for title, each in SETS.items()]
     parts.append(LIBRARY)

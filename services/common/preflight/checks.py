@@ -45,7 +45,7 @@ class Asked:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The checkpoints."""
+        """The target's checkpoint, and the drafter's where it has one."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
 

@@ -116,5 +116,5 @@ def _less(pairs: int, dtype: str) -> str:
 
 
 def gb(count: int) -> str:
-    """Bytes for people."""
+    """A number of bytes in GB, for a line that people read."""
     return f"{count / 1e9:.1f} GB"

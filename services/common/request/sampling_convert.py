@@ -17,7 +17,7 @@ def sampling_from_pb(message: types_pb2.Sampling) -> SamplingParams:
 
 
 def sampling_to_pb(sampling: SamplingParams) -> types_pb2.Sampling:
-    """All fields set."""
+    """Sampling as a message, in which every field is set."""
     numbers = {name: getattr(sampling, name) for name in RANGES}
     return types_pb2.Sampling(**numbers, logit_bias=dict(sampling.logit_bias))
 
@@ -51,12 +51,12 @@ def speculation_from_pb(message: types_pb2.Speculation) -> SpeculationParams:
 
 
 def speculation_to_pb(speculation: SpeculationParams) -> types_pb2.Speculation:
-    """None stays absent."""
+    """Wishes for drafts as a message; what is None stays absent."""
     return types_pb2.Speculation(off=speculation.off, max_draft=speculation.max_draft)
 
 
 def finish_to_pb(reason: FinishReason | None) -> types_pb2.FinishReason.ValueType:
-    """None becomes UNSPECIFIED."""
+    """Why an output ended, as a number of the contract; None becomes UNSPECIFIED."""
     return types_pb2.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_TO_PB[reason]
 
 

@@ -24,5 +24,5 @@ class NoneProposer:
         return torch.full((rows_B.shape[0], width - 1), NO_DRAFT, dtype=torch.int64, device=rows_B.device)
 
     def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """As `propose`."""
+        """No drafts, as the nodes of a chain."""
         return chain_of(self.propose(shared, rows_B, width))

@@ -135,7 +135,7 @@ class JsonCall:
         return text
 
     def _after(self, text: str, parts: list[Part]) -> str:
-        """Behind a value."""
+        """What follows a value: the closing tag, another call, or the end of a list."""
         if self._closing and self._closing.startswith(text[: len(self._closing)]):
             if len(text) < len(self._closing):
                 self._wait = text

@@ -64,7 +64,7 @@ class ReasoningSplitter:
         return parts + self._after.finish(ending)
 
     def _passing(self, parts: list[Part]) -> bool:
-        """Behind all blocks."""
+        """Passes on all text, once no thought can begin any more."""
         text, self._kept = self._kept, ""
         parts += self._after.push(text) if text else []
         return False

@@ -333,7 +333,7 @@ class _Value:
         return text, WAITS if waits else start - certain
 
     def add(self, text: str, parts: list[Part]) -> None:
-        """More text."""
+        """Takes more of a value; it is told piece by piece once its type is known."""
         if self._begun:
             parts.append(CallPiece(quoted(text)))
             return

@@ -71,7 +71,7 @@ class Ring:
         self._count = len(placed) // POINTS
 
     def add(self, name: str) -> None:
-        """One has come."""
+        """Takes in a pair that came."""
         self._count += 1
         for point in points_of(name):
             at = bisect_left(self._points, point)
@@ -79,7 +79,7 @@ class Ring:
             self._owners.insert(at, name)
 
     def discard(self, name: str) -> None:
-        """One has gone."""
+        """Forgets a pair that left."""
         self._count -= 1
         for point in points_of(name):
             at = bisect_left(self._points, point)
@@ -196,14 +196,14 @@ class Fleet:
         return self._by_revision
 
     def add(self, candidate: Candidate) -> None:
-        """One has come."""
+        """Takes in a pair that came."""
         self.all.add(candidate)
         self._by_revision.setdefault(candidate.revision, Crowd()).add(candidate)
         if self._own and candidate.pair_id.startswith(self._own):
             self.near.add(candidate)
 
     def discard(self, candidate: Candidate) -> None:
-        """One has gone."""
+        """Forgets a pair that left."""
         self.all.discard(candidate.pair_id)
         self.near.discard(candidate.pair_id)
         of_revision = self._by_revision[candidate.revision]

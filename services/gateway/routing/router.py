@@ -59,7 +59,7 @@ class PrefixMemory:
         self._pairs: OrderedDict[bytes, str] = OrderedDict()
 
     def __len__(self) -> int:
-        """Beginnings remembered."""
+        """How many beginnings of prompts are remembered, each with its pair."""
         return len(self._pairs)
 
     def find(self, digests: Sequence[bytes]) -> tuple[str, float] | None:

@@ -11,7 +11,7 @@ FORM = re.compile(r"[!-~]{1,128}")
 
 
 def made() -> str:
-    """A new one."""
+    """A new id for a request whose client gave none."""
     return secrets.token_hex(8)
 
 

@@ -36,7 +36,7 @@ class Pace:
         return self.row_tokens / self.rows if self.rows else 0.0
 
     def add(self, other: "Pace") -> None:
-        """Adds another pair."""
+        """Adds what another pair has done to these sums."""
         self.tokens_per_second += other.tokens_per_second
         self.rows += other.rows
         self.row_tokens += other.row_tokens

@@ -20,7 +20,7 @@ class Spending:
 
     @property
     def used(self) -> int:
-        """All of them."""
+        """Tokens of the last minute, those that are reserved included."""
         self._forget()
         return self._spent + self.reserved
 

@@ -56,7 +56,7 @@ class Landing:
     """
 
     def __init__(self, numbers: int) -> None:
-        """Holds so many."""
+        """Holds so many numbers of a round, in memory that the device copies into."""
         self.done = torch.cuda.Event()
         self._numbers_N = torch.empty(numbers, dtype=torch.int64, pin_memory=True)
 

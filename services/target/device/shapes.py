@@ -65,7 +65,7 @@ class WholePack(PackShape):
 
     @property
     def whole(self) -> bool:
-        """It is."""
+        """Whether a segment has a prompt of its own: each has."""
         return True
 
 

@@ -164,7 +164,7 @@ class BareOffers:
         self._terms = terms
 
     def take_connection(self) -> socket.socket | None:
-        """There is none."""
+        """The connection of the side socket: there is none."""
         return None
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ class MemoryTerms:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes per slot."""
+        """What a further slot takes, in bytes."""
         return sum(self.per_slot.values())
 
     @property

@@ -31,5 +31,5 @@ def refused() -> tuple[Product, ...]:
 
 
 def allow_all() -> None:
-    """Forget every refusal."""
+    """Forget which products the check at start refused."""
     _refused.clear()

@@ -29,12 +29,12 @@ class Heads(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """The first fields."""
+        """The fields that are tensors, in the order in which a kernel takes them."""
         return self[:8]
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The others."""
+        """The fields that are numbers, which a kernel takes behind the tensors."""
         return self[8:]
 
     @property

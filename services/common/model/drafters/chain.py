@@ -48,7 +48,7 @@ class DraftChain:
             self._table = rotation_table(self.spec, positions, self.dtype, self._device)
 
     def seat(self, embed_VD: Tensor, head_VD: Tensor | None) -> tuple[Tensor, Weight]:
-        """As a block's."""
+        """Return the embedding and the head to draft with, for a target's tables, as `DraftBlock.seat`."""
         return self._tables.seat(embed_VD, head_VD)
 
     @torch.no_grad()

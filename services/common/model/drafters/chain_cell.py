@@ -66,7 +66,7 @@ class Whole(nn.Module):
     """Features that are states already."""
 
     def forward(self, features_TF: Tensor) -> Tensor:
-        """Return them."""
+        """Return the features as they are."""
         return features_TF
 
 
@@ -97,7 +97,7 @@ class HostGatedChainAttention(nn.Module):
     def forward(
         self, entered_BX: Tensor, rotation: Rotation, room_2BTHD: Tensor, place: int, bias_B11T: Tensor
     ) -> Tensor:
-        """As the attention's."""
+        """As the attention it holds, with the sigmoid of a gate of each number."""
         mixed_BF: Tensor = self.attention(entered_BX, rotation, room_2BTHD, place, bias_B11T)
         gate_BF: Tensor = self.gate(entered_BX)
         return mixed_BF * gate_BF.sigmoid()

@@ -91,8 +91,8 @@ class NoContext:
     seed_width = 0
 
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
-        """Nothing is written."""
+        """Return no place: this drafter reads nothing of the target."""
         return (0,)
 
     def write(self, features_TF: Tensor, rows: Rows, kv: Tensor, chained: Chained | None = None) -> None:
-        """Nothing is written."""
+        """Return no place: this drafter reads nothing of the target."""

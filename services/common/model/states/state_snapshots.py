@@ -28,7 +28,7 @@ class StateSnapshots:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """The tensors that hold snapshots: of states, and of the rows before them."""
         return [self._states_NLHKV, self._rows_NTLC]
 
     def save(self, slot: int, place: int, folded: int) -> None:

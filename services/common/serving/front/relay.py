@@ -217,7 +217,7 @@ class Relay(asyncio.BufferedProtocol):
             self._server.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads."""
+        """The client reads again: gRPC is read again, too."""
         if self._server is not None:
             self._server.resume_reading()
 

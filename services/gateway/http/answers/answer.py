@@ -99,7 +99,7 @@ class Answer(ABC):
         return {}
 
     def ending(self) -> bytes:
-        """The last events."""
+        """What ends a stream: usage, where it was asked for, and OpenAI's `[DONE]`."""
         if not self._tells_usage:
             return DONE
         return event({**self._head, "object": self.kind(), "choices": [], "usage": self.usage()}) + DONE

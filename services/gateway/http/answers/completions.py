@@ -48,7 +48,7 @@ class CompletionAnswer(Answer):
             yield {**piece, **self._ids_told(choice, delta.token_ids)}
 
     def last(self, choice: int, final: Final) -> Iterable[CompletionChoice]:
-        """Why it ended."""
+        """What ends a streamed choice: the rest of the echo, and why it ended."""
         if self.streams:
             yield from self._echoes(choice)
             ended = _piece(choice, "", None)

@@ -70,7 +70,7 @@ HEADERS = (
 
 
 def document() -> dict[str, Any]:
-    """The document."""
+    """The OpenAPI document of what the gateway serves over HTTP."""
     _, given = models_json_schema([(body, "validation") for body in BODIES], ref_template=REFERENCE)
     schemas: dict[str, Any] = dict(given["$defs"])
     for reply in REPLIES:

@@ -58,7 +58,7 @@ class TranslatedAnswer(ChatAnswer):
 
     @property
     def final(self) -> Final:
-        """How it ended."""
+        """The end of the only answer."""
         return self._finals[0]
 
     @property
@@ -84,4 +84,4 @@ class TranslatedAnswer(ChatAnswer):
 
     @abstractmethod
     def reply(self) -> Any:
-        """The whole answer."""
+        """The reply of a call that is not streamed."""

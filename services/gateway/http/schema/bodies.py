@@ -88,7 +88,7 @@ class Sampling(Body):
     paceline: JsonValue = None
 
     def sampling(self) -> dict[str, JsonValue]:
-        """Its fields."""
+        """What the body says of sampling, by the name of each field."""
         return {name: getattr(self, name) for name in Sampling.model_fields}
 
 

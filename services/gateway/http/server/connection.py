@@ -31,7 +31,7 @@ class Flow(FlowControl):
     held = False
 
     def hold(self) -> None:
-        """Until `free`."""
+        """Reads nothing more until `free`: the transport's own pauses do not end it."""
         self.held = True
         self.pause_reading()
 

@@ -73,7 +73,7 @@ class Connections:
                 del self._strangers[seat.address]
 
     def left(self, seat: Seat) -> None:
-        """It is free."""
+        """The connection of a seat has ended, so another one may have it."""
         self.busy(seat)
         self._taken.discard(seat)
         self._changed.set()

@@ -75,7 +75,7 @@ class PackedTiling(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a CTA."""
+        """Shared memory of a CTA: its stages with their barriers, and scales."""
         return _ALIGNMENT + self.stages * (self.stage_bytes + _STAGE_BARRIERS) + self.scale_bytes
 
     @property

@@ -74,7 +74,7 @@ class SkinnyTiling(NamedTuple):
         return _ALIGNMENT + _BARRIERS + max(band.shared_bytes(self.rows) for band in (self.band, self.leading))
 
     def grid(self, outputs: int) -> tuple[int, int]:
-        """Return the CTAs."""
+        """Return the grid: a CTA for each band of lines, those of the leading size first."""
         halves = 2 if self.kind == Kind.GATED else 1
         behind = outputs * halves - self.leaders * self.leading.lines
         return self.leaders + -(-behind // self.band.lines), 1

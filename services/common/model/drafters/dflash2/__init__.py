@@ -74,7 +74,7 @@ def head_shapes(spec: DrafterSpec) -> Shapes:
 
 
 def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> SelectorHead:
-    """Read the selector."""
+    """Read the head that chooses among candidates: two codebooks and the projection between them."""
     assert isinstance(spec, DFlash2Spec), "the spec of this kind"
     shapes = head_shapes(spec)
     before_VR, after_VR, hidden_RD = (

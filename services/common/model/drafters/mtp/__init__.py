@@ -106,7 +106,7 @@ def entry_shapes(spec: ChainSpec) -> Shapes:
 
 
 def shapes(spec: ChainSpec) -> Shapes:
-    """Return all tensors."""
+    """Return the shapes of all tensors that a checkpoint of this kind must have."""
     layer = layer_shapes(spec.layers[0], spec.hidden_size, _LAYER)
     return entry_shapes(spec) | layer | {_NORM: (spec.hidden_size,)}
 

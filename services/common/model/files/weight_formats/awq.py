@@ -46,7 +46,7 @@ class Awq:
 
     @property
     def summary(self) -> str:
-        """Format and scales."""
+        """The format and what shares a scale, in a line of the log."""
         return f"AWQ, 4 bits, groups of {self.group}" if self.group > 0 else "AWQ, 4 bits, a scale a line"
 
     @property
@@ -56,7 +56,7 @@ class Awq:
 
     @property
     def idle(self) -> frozenset[str]:
-        """Nothing."""
+        """None of `ends`: all are read."""
         return frozenset()
 
     def parts(self, prefix: str, shape: Shape) -> Mapping[str, TensorPart]:

@@ -49,7 +49,7 @@ class Fp8:
 
     @property
     def summary(self) -> str:
-        """Format and scales."""
+        """The format and what shares a scale, in a line of the log."""
         return "FP8, one scale a tensor" if self.block is None else f"FP8, scales of {self.block[0]} x {self.block[1]}"
 
     @property
@@ -59,7 +59,7 @@ class Fp8:
 
     @property
     def idle(self) -> frozenset[str]:
-        """Nothing."""
+        """None of `ends`: all are read."""
         return frozenset()
 
     @property

@@ -58,7 +58,7 @@ class Gptq:
 
     @property
     def summary(self) -> str:
-        """Format and scales."""
+        """The format and what shares a scale, in a line of the log."""
         return f"GPTQ, {self.bits} bits, " + (f"groups of {self.group}" if self.group > 0 else "a scale a line")
 
     @property
@@ -68,7 +68,7 @@ class Gptq:
 
     @property
     def idle(self) -> frozenset[str]:
-        """Nothing."""
+        """None of `ends`: all are read."""
         return frozenset()
 
     def parts(self, prefix: str, shape: Shape) -> Mapping[str, TensorPart]:

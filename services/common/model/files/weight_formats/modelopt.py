@@ -28,7 +28,7 @@ class Nvfp4:
 
     @property
     def summary(self) -> str:
-        """Format and scales."""
+        """The format and what shares a scale, in a line of the log."""
         return "NVFP4, weights only: activations stay in bfloat16"
 
     @property
