@@ -188,8 +188,8 @@ def test_few_rows_that_skinny_products_do_not_take_are_cut_by_a_rule(rows: int) 
     assert eight_cut(2560, 4096, rows, Kind.ADDED) == few_cut(2560, 4096, rows, Kind.ADDED, wide=False)
 
 
-@pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down"])
-@pytest.mark.parametrize("rows", wide_candidates.ROWS)
+@each("name", ["qkv", "o", "gate_up", "down"])
+@each("rows", wide_candidates.ROWS)
 def test_candidates_in_bfloat16_are_of_their_product(name: str, rows: int) -> None:
     depth = {"o": 4096, "down": 9728}.get(name, 2560)
     found = wide_candidates.wide_tilings(name, rows)

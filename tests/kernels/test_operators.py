@@ -14,6 +14,7 @@ from torch import Tensor
 from services.common import kernels
 from services.common.kernels import dispatch
 from services.common.kernels.dispatch import Operator
+from tests.support.cases import each
 
 PACKAGES = [import_module(f"{kernels.__name__}.{found.name}") for found in pkgutil.iter_modules(kernels.__path__)]
 OPERATORS = {
@@ -24,7 +25,7 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@each("name", OPERATORS)
 def test_a_kernel_takes_what_its_reference_takes(name: str) -> None:
     found = OPERATORS[name]
     kernel = getattr(import_module(f"{found.reference.__module__.removesuffix('.reference')}.kernel"), name)

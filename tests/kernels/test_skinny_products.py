@@ -40,8 +40,8 @@ def test_a_cut_fits_and_covers_every_line(lines: int, depth: int, kind: Kind, ro
     assert own.shared_bytes <= SHARED_BYTES
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind"), WEIGHTS)
-@pytest.mark.parametrize("rows", ROWS)
+@each(("lines", "depth", "kind"), WEIGHTS)
+@each("rows", ROWS)
 def test_memory_is_kept_busy(lines: int, depth: int, kind: Kind, rows: int) -> None:
     """CTAs of one wave are alone on theirs; of several waves two are there at a time."""
     own = cut(lines, depth, rows, kind)

@@ -4,10 +4,9 @@ import random
 from itertools import product
 from pathlib import Path
 
-import pytest
-
 from tests.bench.nodes_offline import Line, save, table
 from tests.bench.tree_count import Ranked, chain_accepts, rounds_of, tree_accepts
+from tests.support.cases import each
 
 DEPTH, CANDIDATES, VOCAB = 4, 3, 6
 
@@ -33,14 +32,14 @@ def by_search(ranked: Ranked, truth: list[int], rows: int, candidates: int) -> i
     return max((len(text) for text in texts if text == truth[: len(text)]), default=0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_a_tree_holds_the_paths_with_the_largest_products(seed: int) -> None:
     ranked, truth = made_up(seed)
     for rows, candidates in product((1, 2, 4, 8, 16, 400), (1, 2, CANDIDATES)):
         assert tree_accepts(ranked, truth, rows, candidates) == by_search(ranked, truth, rows, candidates)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_a_tree_of_one_candidate_is_a_chain(seed: int) -> None:
     ranked, truth = made_up(seed)
     for rows in (1, 2, 3, 5, 9):

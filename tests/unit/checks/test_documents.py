@@ -108,7 +108,7 @@ def test_a_promise_of_one_text_on_or_off_names_the_dtype_that_does_not_keep_it(p
     assert all(re.search("bf16|bfloat16", part) for part in promises), promises
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+@each("page", RUNBOOKS)
 def test_a_runbook_names_reasons_that_the_catalogue_has(page: Path) -> None:
     for part in sections(page.read_text()):
         for metric, reasons in re.findall(r"`?(\w+)`? by reason[^:]*:((?:[^`]*`\w+` [^`]*)+)", part):
@@ -116,7 +116,7 @@ def test_a_runbook_names_reasons_that_the_catalogue_has(page: Path) -> None:
             assert set(re.findall(r"`(\w+)`", reasons)) <= set(spec.values), metric
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+@each("page", RUNBOOKS)
 def test_a_runbook_names_metrics_and_alerts_that_exist(page: Path) -> None:
     text = page.read_text()
     alerts = re.findall(r"alert: (\w+)", (ROOT / "deploy/prometheus/rules.yaml").read_text())
@@ -132,7 +132,7 @@ def test_the_reasons_of_quarantines_are_all_told() -> None:
         assert all(f"`{reason}`" in text for reason in METRICS[metric].values), metric
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+@each("page", RUNBOOKS)
 def test_a_runbook_reads_panels_metrics_fields_and_logs_that_exist(page: Path) -> None:
     panels = {(board.title.rpartition(" ")[2], panel.title) for board in BOARDS for panel in board.panels}
     commands = page.read_text().split("```")[1].strip().splitlines()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.checks.locks import BY_VERSION, CONSTRAINED, FOLDER, LOCKS, TORCH, Entry, entries, lock, normal
+from tests.support.cases import each
 
 ROOT = FOLDER.parent
 
@@ -28,7 +29,7 @@ def locked(name: str) -> dict[str, Entry]:
 CONSTRAINTS = dict(required("constraints.txt"))
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@each("name", LOCKS)
 def test_what_is_required_is_locked_at_its_version(name: str) -> None:
     found = locked(name)
     for file in LOCKS[name]:
@@ -51,7 +52,7 @@ def test_every_constraint_is_in_use() -> None:
     assert set(CONSTRAINTS) <= used
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@each("name", LOCKS)
 def test_every_locked_package_has_a_version_and_hashes(name: str) -> None:
     found = locked(name)
     assert found

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import each
 from tests.support.parallel import RAY, company, rank
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -14,7 +13,7 @@ STARTS = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", DEPLOY, ids=lambda path: path.stem)
+@each("path", DEPLOY)
 def test_a_file_that_starts_a_ray_is_of_their_company_and_begins_first(path: Path) -> None:
     name = path.relative_to(ROOT).as_posix()
     starts = bool(STARTS.search(path.read_text()))

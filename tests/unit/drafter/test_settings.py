@@ -9,9 +9,10 @@ import pytest
 from services.common.model import ModelError
 from services.drafter.app import DrafterApp
 from services.drafter.settings import DrafterSettings
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "name"),
     [
         ({"proposer": "dflash"}, "model"),

@@ -10,6 +10,7 @@ import pytest
 from paceline import AsyncClient, Client, InvalidValueError, RefusedError
 from paceline.channel import channel_options, checked
 from services.common.serving.channel import connect_sync
+from tests.support.cases import each
 
 GOOD = (
     "127.0.0.1:50051",
@@ -42,12 +43,21 @@ def test_what_is_no_address_is_told_how_one_looks(address: str) -> None:
         checked(address)
 
 
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-@pytest.mark.parametrize(
+@each("kind", [Client, AsyncClient])
+@each(
     ("field", "value"),
-    [("address", 8000), ("address", None), ("address", ("127.0.0.1", 1)), ("key", "a\nb"), ("key", 5), ("key", "ключ"),
-     ("key", "a b"), ("tls", "ca.pem"), ("tls", True)],
-)  # fmt: skip
+    [
+        ("address", 8000),
+        ("address", None),
+        ("address", ("127.0.0.1", 1)),
+        ("key", "a\nb"),
+        ("key", 5),
+        ("key", "ключ"),
+        ("key", "a b"),
+        ("tls", "ca.pem"),
+        ("tls", True),
+    ],
+)
 def test_what_no_call_could_be_made_with_is_told_by_name(kind: Any, field: str, value: Any) -> None:
     """Before a gateway is looked for."""
     with pytest.raises(InvalidValueError, match=f"^{field}: ") as refused:

@@ -139,7 +139,7 @@ def test_messages_and_tools_in_openai_s_form_are_those_of_values() -> None:
         assert prompt_to_pb(dicts, Options(tools=[form])) == prompt_to_pb(values, same)
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "options", "said"),
     [
         (b"abc", {}, "prompt: a bytes is not text"),

@@ -9,6 +9,7 @@ import pytest
 from services.common.model import ModelError
 from services.common.model.families import read_target_spec
 from services.common.model.files.weight_formats import refusal
+from tests.support.cases import each
 from tests.support.packed_checkpoints import LAYOUTS
 from tests.support.tiny_checkpoints import write_tiny
 
@@ -80,7 +81,7 @@ def test_what_is_not_read_is_refused_by_name_with_what_to_take(
     assert str(caught.value) == told
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_what_is_read_is_not_refused(layout: str) -> None:
     assert refusal({"quantization_config": dict(LAYOUTS[layout].config)}) == ""
     assert refusal({"text_config": {"quantization_config": dict(LAYOUTS[layout].config)}}) == ""

@@ -13,6 +13,7 @@ from services.common.request.errors import (
     overloaded,
     protocol,
 )
+from tests.support.cases import each
 
 EXAMPLES = [
     invalid_field("sampling.temperature", "must be in [0, 2]"),
@@ -40,7 +41,7 @@ def test_an_error_survives_both_forms(error: PacelineError) -> None:
     assert same(from_status(to_status(error)), error)
 
 
-@pytest.mark.parametrize("reason", list(Reason))
+@each("reason", list(Reason))
 def test_every_reason_survives(reason: Reason) -> None:
     error = PacelineError(Code.ABORTED, reason, "words")
     assert same(from_pb(to_pb(error)), error)

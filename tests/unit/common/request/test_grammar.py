@@ -17,6 +17,7 @@ from services.common.request.constraint import Constraint, Form
 from services.common.request.errors import PacelineError
 from services.common.request.grammar import Grammars, choice_constraint, inline
 from services.common.request.limits import LIMITS
+from tests.support.cases import each
 from tests.support.schemas import schema
 
 TOKENIZER = Path(__file__).parents[4] / "models" / "embedded" / "target" / "tokenizer.json"
@@ -41,7 +42,7 @@ def said(text: str, source: str) -> bool:
     return bool(matcher.consume_tokens(tokens) and matcher.is_accepting())
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_every_kind_of_schema_compiles(seed: int) -> None:
     rule = grammars().rule(Constraint(Form.JSON, json.dumps(schema(seed)), "it"))
     assert grammars().grammar(rule).matcher().is_error() is False
@@ -67,7 +68,7 @@ def spoilt(source: random.Random) -> tuple[dict[str, Any], str]:
     return part, pointer
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each("seed", range(25))
 def test_a_fault_is_pointed_at(seed: int) -> None:
     broken, pointer = spoilt(random.Random(seed))
     field, message = fault(broken)
@@ -75,7 +76,7 @@ def test_a_fault_is_pointed_at(seed: int) -> None:
     assert "not" in message
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "field"),
     [
         ("{", "it"),
@@ -205,8 +206,8 @@ def test_bombs_take_bounded_time_and_memory() -> None:
 NAMES = ("id", "é", "a b", "a/b", 'q"', "back\\slash", "line\nend", "😀", "~")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["properties", "patternProperties", "nested", "inline"])
+@each("name", NAMES)
+@each("kind", ["properties", "patternProperties", "nested", "inline"])
 def test_a_stated_name_keeps_its_meaning_however_it_is_written(name: str, kind: str) -> None:
     """By escapes it would be another name, whose value may be anything."""
     stated = "^" + re.escape(name) + "$" if kind == "patternProperties" else name

@@ -13,6 +13,7 @@ from services.common.request.constraint import Constraint, Form
 from services.common.request.grammar import Grammars, inline
 from services.common.request.spelling import speller
 from services.target.device.walker import Walker
+from tests.support.cases import each
 
 EMBEDDED = Path(__file__).parents[4] / "models" / "embedded" / "target" / "tokenizer.json"
 TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<b>", "[X]")
@@ -74,9 +75,9 @@ arguments: {inline(ARGUMENTS)}
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("changes", [False, True])
-@pytest.mark.parametrize(
+@each("seed", range(3))
+@each("changes", [False, True])
+@each(
     ("form", "text"),
     [
         (Form.CHOICE, [*TAGS]),

@@ -35,6 +35,7 @@ from services.common.request.validation import (
     check_stopping,
     plain,
 )
+from tests.support.cases import each
 
 VOCABULARY = 100
 BAD_SAMPLING = {
@@ -63,13 +64,13 @@ def refused(check: Callable[[], object]) -> PacelineError:
     return error.value
 
 
-@pytest.mark.parametrize(("field", "value"), [(name, value) for name, bad in BAD_SAMPLING.items() for value in bad])
+@each(("field", "value"), [(name, value) for name, bad in BAD_SAMPLING.items() for value in bad])
 def test_sampling_out_of_range_is_refused_by_field(field: str, value: object) -> None:
     sampling = replace(SamplingParams(), **{field: value})  # type: ignore[arg-type]
     assert refused(lambda: check_sampling(sampling, VOCABULARY)).field == f"sampling.{field}"
 
 
-@pytest.mark.parametrize(("field", "value"), [(name, value) for name, bad in BAD_STOPPING.items() for value in bad])
+@each(("field", "value"), [(name, value) for name, bad in BAD_STOPPING.items() for value in bad])
 def test_stopping_out_of_range_is_refused_by_field(field: str, value: object) -> None:
     stopping = replace(StopParams(10), **{field: value})  # type: ignore[arg-type]
     assert refused(lambda: check_stopping(stopping, VOCABULARY)).field == f"stopping.{field}"

@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind
 
 from services.common.metrics.version import VERSION
 from services.common.serving import measures, tracing
+from tests.support.cases import each
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -165,7 +166,7 @@ def test_a_later_version_s_traceparent_joins_its_trace(version: str, rest: str) 
 WAY, OTHER, GRPC = "http://collector:4317", "http://other:4317", "OTEL_EXPORTER_OTLP_{}_PROTOCOL"
 
 
-@pytest.mark.parametrize(
+@each(
     ("variables", "wanted"),
     [
         ({}, ""),
@@ -182,7 +183,7 @@ WAY, OTHER, GRPC = "http://collector:4317", "http://other:4317", "OTEL_EXPORTER_
         ({"OTEL_{}_EXPORTER": "jaeger", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ""),
     ],
 )
-@pytest.mark.parametrize("signal", ["TRACES", "METRICS"])
+@each("signal", ["TRACES", "METRICS"])
 def test_opentelemetry_s_variables_mean_here_what_they_mean_elsewhere(
     signal: str, variables: dict[str, str], wanted: str
 ) -> None:

@@ -14,6 +14,7 @@ from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.limits import LIMITS
 from services.common.serving.interceptors import Malformed, tolerant
 from services.common.serving.wire import MOST_FIELDS, TooManyFieldsError, check_fields, shape_of
+from tests.support.cases import each
 from tests.support.hostile_messages import Place, number, places, requests, sized, strange
 
 FIELDS = 100
@@ -34,7 +35,7 @@ def test_the_services_have_many_places(report_counts: Callable[[str, int], None]
     report_counts("fields_filled", len(PLACES))
 
 
-@pytest.mark.parametrize("message", ALL, ids=lambda each: each.full_name)
+@each("message", ALL)
 def test_no_field_can_be_filled_with_more_elements_than_are_allowed(message: Descriptor) -> None:
     for place in places(message):
         few, many = place.filled(FIELDS // 2), place.filled(FIELDS + 1)
@@ -56,7 +57,7 @@ def test_a_deserializer_refuses_in_the_clients_words() -> None:
     assert len(parse(place.filled(3)).prompt.chat.messages) == 3
 
 
-@pytest.mark.parametrize("message", ALL, ids=lambda each: each.full_name)
+@each("message", ALL)
 def test_fields_that_no_message_has_are_counted_too(message: Descriptor) -> None:
     for data in strange(4000):
         assert GetMessageClass(message).FromString(data).ByteSize() == len(data)

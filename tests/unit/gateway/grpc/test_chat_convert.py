@@ -10,6 +10,7 @@ from services.common.request.errors import Code, PacelineError
 from services.common.request.limits import LIMITS
 from services.gateway.grpc.questions import prompt
 from services.gateway.intake.query import ChatPrompt
+from tests.support.cases import each
 
 USER = {"role": "user", "content": "hi"}
 CALL: dict[str, Any] = {"id": "c1", "name": "f", "arguments": '{"a": [1, null]}'}
@@ -44,7 +45,7 @@ def test_arguments_keep_their_types() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "field"),
     [
         ({"messages": [USER, {"role": "root"}]}, "messages[1].role"),
@@ -60,7 +61,7 @@ def test_arguments_keep_their_types() -> None:
         ({"template_arguments": {"a": {"number": "NaN"}}}, "template_arguments['a']"),
         ({"template_arguments": {"a": {"text": "é" * 513}}}, "template_arguments['a']"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_names_its_field(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(PacelineError) as refused:
         chat(**fields)

@@ -19,6 +19,7 @@ from services.gateway.http.schema.bodies import ChatBody, CompletionBody
 from services.gateway.http.schema.hosted import is_hosted
 from services.gateway.intake.query import ChatPrompt
 from services.gateway.parsing.form import chosen
+from tests.support.cases import each
 
 LINES = Path(__file__).with_name("bodies_of_agents.jsonl").read_text("utf-8").splitlines()
 CALLS: dict[str, dict[str, Any]] = {call["name"]: call for call in map(json.loads, LINES)}
@@ -40,7 +41,7 @@ def functions(tool: dict[str, Any]) -> int:
     return sum(map(functions, tool["tools"])) if "tools" in tool else not is_hosted(tool.get("type"))
 
 
-@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if not call["refused"]])
+@each("name", [name for name, call in CALLS.items() if not call["refused"]])
 def test_a_body_of_an_agent_is_taken_with_all_that_it_says(name: str) -> None:
     body, sent = read(CALLS[name]), CALLS[name]["body"]
     if isinstance(body, CompletionBody):
@@ -57,7 +58,7 @@ def test_a_body_of_an_agent_is_taken_with_all_that_it_says(name: str) -> None:
     assert (body.messages[0].role in ("system", "developer")) == leads
 
 
-@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call["refused"]])
+@each("name", [name for name, call in CALLS.items() if call["refused"]])
 def test_what_cannot_be_had_is_refused_by_the_name_of_what_was_sent(name: str) -> None:
     with pytest.raises(PacelineError) as refusal:
         body = read(CALLS[name])

@@ -9,6 +9,7 @@ from services.gateway.http.schema.errors import RefusedError
 from services.gateway.http.server.hosts import Hosts
 from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
 from services.gateway.http.server.wire import ONCE, Wire
+from tests.support.cases import each
 
 LINE = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -30,8 +31,8 @@ def fed(data: bytes, step: int = 1 << 18) -> tuple[int, RefusedError | None]:
     return events, None
 
 
-@pytest.mark.parametrize("step", [1, 7, 1 << 18])
-@pytest.mark.parametrize(
+@each("step", [1, 7, 1 << 18])
+@each(
     ("head", "status"),
     [
         (b"GET / HTTP/1.1\nHost: localhost\r\n\r\n", 400),

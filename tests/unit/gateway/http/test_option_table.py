@@ -11,6 +11,7 @@ from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query, completion_query
 from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
 from services.gateway.http.schema.options import IGNORED, MOST_CLIENTS, REFUSED, IgnoredLog, options
+from tests.support.cases import each
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "m", "prompt": "x"}
@@ -23,7 +24,7 @@ def taken(kind: type[Common], body: dict[str, Any]) -> Common:
     return parsed(kind, json.dumps(body).encode())
 
 
-@pytest.mark.parametrize("option", [option for option in TOP if option.state == "ignored"], ids=lambda one: one.name)
+@each("option", [option for option in TOP if option.state == "ignored"])
 def test_what_is_ignored_changes_nothing_whatever_it_is(option: Any) -> None:
     for kind, body in KINDS:
         if option.chat if kind is ChatBody else option.completions:
@@ -35,7 +36,7 @@ def test_what_is_ignored_changes_nothing_whatever_it_is(option: Any) -> None:
                 taken(kind, body | {option.name: 1})
 
 
-@pytest.mark.parametrize("option", [option for option in TOP if option.state == "refused"], ids=lambda one: one.name)
+@each("option", [option for option in TOP if option.state == "refused"])
 def test_what_is_refused_is_named_with_what_to_send_instead(option: Any) -> None:
     for kind, body in KINDS:
         with pytest.raises(PacelineError) as refusal:
@@ -43,7 +44,7 @@ def test_what_is_refused_is_named_with_what_to_send_instead(option: Any) -> None
         assert option.name in str(refusal.value) and REFUSED[option.name] in str(refusal.value)
 
 
-@pytest.mark.parametrize("option", [option for option in TOP if option.state == "honoured"], ids=lambda one: one.name)
+@each("option", [option for option in TOP if option.state == "honoured"])
 def test_what_is_honoured_is_known_where_the_table_says(option: Any) -> None:
     """Null is as good as absent, where the option is not needed."""
     for kind, body in KINDS:

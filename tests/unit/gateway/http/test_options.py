@@ -23,6 +23,7 @@ from services.gateway.http.schema.bodies import ChatBody, CompletionBody
 from services.gateway.http.schema.errors import error_headers, error_reply, public_name, status_of
 from services.gateway.intake.query import ChatPrompt, Query
 from services.gateway.streams.choices import seed_of
+from tests.support.cases import each
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "hi"}
@@ -39,7 +40,7 @@ def refused(kind: Any, convert: Any, body: dict[str, Any]) -> str | None:
     return error_reply(error.value)["error"]["param"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "value", "name"),
     [
         ("foo", 1, "foo"),
@@ -108,7 +109,7 @@ def asked(**options: Any) -> Query:
     return chat_query(parsed(ChatBody, json.dumps(CHAT | options).encode()), Headers())
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"modalities": ["text"]},

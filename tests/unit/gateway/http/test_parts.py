@@ -5,8 +5,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pytest
-
 from services.gateway.parsing.calls import CallSplitter
 from services.gateway.parsing.form import chosen
 from services.gateway.parsing.output import (
@@ -22,6 +20,7 @@ from services.gateway.parsing.output import (
     Splitter,
 )
 from services.gateway.parsing.reasoning import ReasoningSplitter, opened
+from tests.support.cases import each
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"town": {"type": "string"}, "days": {"type": "integer"}}},
@@ -124,7 +123,7 @@ def split(one: Splitter, pieces: Iterable[bytes]) -> Found:
     return read([*parts, *one.finish(Ending.ITSELF)])
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_parts_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
     text, inside, expected = CASES[name]
     raw = text.encode()
@@ -135,7 +134,7 @@ def test_parts_are_the_same_wherever_the_bytes_are_cut(name: str) -> None:
             assert split(splitter(inside), [raw[:first], raw[first:second], raw[second:]]) == expected
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_text_without_thoughts_or_tools_is_left_alone(name: str) -> None:
     text = CASES[name][0]
     assert split(AllContent(), [text.encode()]) == ("", text, [])

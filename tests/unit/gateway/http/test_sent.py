@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.gateway.http.server.exchange import encoded
 from services.gateway.http.server.wire import Wire
+from tests.support.cases import each
 
 PLAIN, SIZED = [(b"X-Kind", b"transfer-encoding: chunked")], [(b"Content-Length", b"6")]
 
@@ -25,9 +26,9 @@ def sent(wire: h11.Connection, asked: bytes, headers: list[tuple[bytes, bytes]],
     return [wire.send(event) or b"" for event in [*events, h11.EndOfMessage()]]
 
 
-@pytest.mark.parametrize("line", [b"GET / HTTP/1.1", b"HEAD / HTTP/1.1", b"GET / HTTP/1.0"])
-@pytest.mark.parametrize("headers", [PLAIN, SIZED])
-@pytest.mark.parametrize("pieces", [[b"abc", b"def"], [b"", b"abcdef", b""], [b"a" * 6]])
+@each("line", [b"GET / HTTP/1.1", b"HEAD / HTTP/1.1", b"GET / HTTP/1.0"])
+@each("headers", [PLAIN, SIZED])
+@each("pieces", [[b"abc", b"def"], [b"", b"abcdef", b""], [b"a" * 6]])
 def test_an_answer_has_h11s_bytes_and_its_head_comes_with_the_first_piece(
     line: bytes, headers: list[tuple[bytes, bytes]], pieces: list[bytes]
 ) -> None:

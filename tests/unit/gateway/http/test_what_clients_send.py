@@ -21,6 +21,7 @@ from services.gateway.intake.query import ChatPrompt, Query
 from services.gateway.parsing.form import chosen
 from services.gateway.prompts.text import TextStream
 from services.gateway.prompts.tokenizer import Tokenizer
+from tests.support.cases import each
 from tests.support.fakes_tokenizer import SPECIAL, build_tokenizer
 
 Path = tuple[str | int, ...]
@@ -149,7 +150,7 @@ def test_an_unknown_option_that_says_something_is_refused_by_its_name(api: str) 
         assert refuse(refusal.value)["error"]["message"].startswith("foo: ")
 
 
-@pytest.mark.parametrize("option", NEUTRAL)
+@each("option", NEUTRAL)
 def test_what_nobody_has_chosen_is_taken(option: str) -> None:
     assert option in REFUSED or option in CompletionBody.model_fields
     for value in NEUTRAL[option]:

@@ -13,6 +13,7 @@ from services.gateway.http.server.wire import Ending, Wire
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.migration import Totals
 from services.gateway.targets.messages import Speculation, Usage
+from tests.support.cases import each
 
 TOKENS = Delta(0, (1,), "a")
 LAST = Delta(1, (2,), "b", last=True)
@@ -65,10 +66,10 @@ def test_an_answer_of_one_piece_is_one_write(version: bytes, said: bytes) -> Non
     assert b"".join(event.data for event in events if isinstance(event, h11.Data)) == said
 
 
-@pytest.mark.parametrize("close", [False, True])
-@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-@pytest.mark.parametrize("method", [b"POST", b"GET", b"HEAD"])
-@pytest.mark.parametrize("size", [None, b"3"])
+@each("close", [False, True])
+@each("version", [b"1.1", b"1.0"])
+@each("method", [b"POST", b"GET", b"HEAD"])
+@each("size", [None, b"3"])
 def test_a_head_says_what_h11_would_say(method: bytes, version: bytes, close: bool, size: bytes | None) -> None:
     """Whatever was asked: the same lines, and the same knowledge of what may follow."""
     head = b"%b / HTTP/%b\r\nHost: a\r\n%b\r\n" % (method, version, b"Connection: close\r\n" if close else b"")

@@ -11,6 +11,7 @@ from services.gateway.parsing.calls import CallSplitter
 from services.gateway.parsing.form import chosen
 from services.gateway.parsing.json_value import value_of
 from services.gateway.parsing.output import CallEnd, CallPiece, Ending
+from tests.support.cases import each
 from tests.unit.gateway.parsing.slips import xml
 
 Schema = dict[str, Any]
@@ -69,7 +70,7 @@ def merged(top: Schema, more: Schema) -> Schema:
     return top | more | {"$defs": top.get("$defs", {}) | more.get("$defs", {})}
 
 
-@pytest.mark.parametrize(("wrap", "top"), [*product(WRAPS, TOPS)])
+@each(("wrap", "top"), [*product(WRAPS, TOPS)])
 def test_a_value_has_its_type_however_it_is_wrapped(wrap: str, top: str) -> None:
     for name, (leaf, texts) in LEAVES.items():
         argument, more = WRAPS[wrap](leaf)
@@ -89,15 +90,26 @@ def test_a_value_is_text_wherever_a_branch_allows_text(wrap: str) -> None:
             assert all(value({"properties": {"p": argument}} | more, one) == one for one in texts)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
-        ("+5", "5"), ("007", "7"), ("-007", "-7"), (".5", "0.5"), ("-.5", "-0.5"), ("5.", "5.0"), ("+0", "0"),
+        ("+5", "5"),
+        ("007", "7"),
+        ("-007", "-7"),
+        (".5", "0.5"),
+        ("-.5", "-0.5"),
+        ("5.", "5.0"),
+        ("+0", "0"),
         ("00", "0"),
-        ("+1e3", "1e3"), ("01.50", "1.50"), ("+12345678901234567890123", "12345678901234567890123"), ("1e2", "1e2"),
-        ("0.1000000000000000055", "0.1000000000000000055"), ("0" * 40 + "9", "9"), ("+.0e-1", "0.0e-1"),
+        ("+1e3", "1e3"),
+        ("01.50", "1.50"),
+        ("+12345678901234567890123", "12345678901234567890123"),
+        ("1e2", "1e2"),
+        ("0.1000000000000000055", "0.1000000000000000055"),
+        ("0" * 40 + "9", "9"),
+        ("+.0e-1", "0.0e-1"),
     ],
-)  # fmt: skip
+)
 def test_a_number_that_json_writes_otherwise_keeps_its_digits(text: str, number: str) -> None:
     """Also in calls that are JSON; where a whole number is wanted it is one."""
     assert value_of(text) == number
@@ -108,7 +120,7 @@ def test_a_number_that_json_writes_otherwise_keeps_its_digits(text: str, number:
     assert f" {number}" in told
 
 
-@pytest.mark.parametrize("index", range(len(STRANGE)))
+@each("index", range(len(STRANGE)))
 def test_a_strange_schema_says_nothing(index: int) -> None:
     strange = STRANGE[index]
     for schema in (strange, {"properties": strange}, {"properties": {"p": strange}}, {"allOf": [strange]}):

@@ -1,8 +1,7 @@
 """Tokens of thoughts are counted however a text is cut into tokens."""
 
-import pytest
-
 from services.gateway.prompts.text import ThoughtCount
+from tests.support.cases import each
 
 CASES = {
     "a thought": ("<think>hm</think>", "Yes.", False),
@@ -18,8 +17,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@each("name", CASES)
+@each("size", [1, 2, 3, 5])
 def test_a_thought_has_its_tokens(name: str, size: int) -> None:
     """Cut into tokens of so many bytes, told one by one and all at once."""
     thought, answer, begun = CASES[name]

@@ -10,6 +10,7 @@ from services.common.request.constraint import Rule, Thought, Words
 from services.common.request.grammar import Grammar
 from services.target.device.mind import ENDLESS
 from services.target.device.walker import Walker
+from tests.support.cases import each
 
 VOCAB, WIDTH, EOS = 64, 8, 0
 OPENING, CLOSING = 60, 61
@@ -38,7 +39,7 @@ def rule(seed: int) -> Rule:
     return Rule(thought=source.choice((thought, None)), words=Words(allowed, banned))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_rows_equal_those_of_an_output_that_was_committed(seed: int) -> None:
     source, walker, output = random.Random(seed), walker_of(rule(seed)), list[int]()
     for _ in range(6):
@@ -87,7 +88,7 @@ def test_a_thought_that_ends_by_itself_or_never_began_forces_nothing() -> None:
     assert walker_of(Rule(thought=unbegun), [OPENING, 9]).free == 2
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_no_banned_sequence_comes_and_nothing_else_is_forbidden(seed: int) -> None:
     source = random.Random(seed)
     words = Words((), tuple(tuple(source.randrange(4) for _ in range(source.randint(1, 4))) for _ in range(6)))

@@ -18,6 +18,7 @@ from services.common.request.constraint import Constraint, Form, Rule, Thought
 from services.common.request.grammar import Grammar, Grammars
 from services.target.device.vocabulary import has_bit, without
 from services.target.device.walker import Walker
+from tests.support.cases import each
 from tests.support.schemas import schema
 
 TOKENIZER = Path(__file__).parents[4] / "models" / "embedded" / "target" / "tokenizer.json"
@@ -46,7 +47,7 @@ def filled(walker: Walker, drafts: Sequence[int], width: int = WIDTH) -> tuple[l
     return [allowed(mask_N) for mask_N in masks_WN[: walked + 1]], walked
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_rows_equal_those_of_an_output_that_was_committed(seed: int) -> None:
     source, walker, output = random.Random(seed), Walker(grammar(seed)), list[int]()
     for _ in range(12):
@@ -187,7 +188,7 @@ def test_where_a_grammar_has_one_way_its_token_is_the_only_one() -> None:
     assert len(filled(walker, ())[0][0]) > 1, "there are several digits"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_mended_drafts_follow_the_rule_and_change_no_mask(seed: int) -> None:
     """Whatever came as drafts: the rows behind those that the walk gives are those of an output that was committed."""
     source, walker, output, mended = random.Random(seed), Walker(grammar(seed)), list[int](), 0
@@ -276,7 +277,7 @@ def decided(walker: Walker, drafts: Sequence[int], choices: Sequence[int], early
     return masks_WN, len(walked or ()) + 1
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask(seed: int) -> None:
     """Drafts and choices are right and wrong, equal and not; where a rule has one way they may be other spellings."""
     source, walker, output = random.Random(seed), Walker(grammar(seed)), list[int]()

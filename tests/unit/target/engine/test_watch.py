@@ -13,6 +13,7 @@ from services.common.request.errors import PacelineError
 from services.target.core.sync_points import SyncPointError, SyncPoints
 from services.target.engine.watch import EngineWatch, keep_health
 from services.target.settings import TargetSettings
+from tests.support.cases import each
 from tests.support.metrics import value_of
 
 
@@ -139,7 +140,7 @@ def test_a_wrong_sync_point_is_refused(wrong: str) -> None:
         SyncPoints(wrong)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"model": ""},

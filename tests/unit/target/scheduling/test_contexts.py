@@ -19,8 +19,13 @@ WARM = {(bucket, width): 1000.0 + 100 * width for bucket in (4, 8) for width in 
 PER_TOKEN = {1: 0.5, 4: 0.5, 8: 1.0}
 
 
-@pytest.mark.parametrize(("requests", "seeds"), [(8, 6), (32, 2), (64, 2), (128, 1)])
-@pytest.mark.parametrize("tokens", [SHORT, LONG])
+@pytest.mark.parametrize(
+    ("requests", "tokens", "seeds"),
+    [
+        (8, SHORT, 6), (32, SHORT, 2), (64, SHORT, 2), (128, SHORT, 1), (8, LONG, 6), (32, LONG, 2),
+        pytest.param(64, LONG, 2, marks=pytest.mark.whole), pytest.param(128, LONG, 1, marks=pytest.mark.whole),
+    ],
+)  # fmt: skip
 def test_loads_of_short_and_long_prompts_lose_no_more_than_others(requests: int, tokens: int, seeds: int) -> None:
     """A cost that followed contexts by what rounds took lost 1 to 5 % in half of these cases."""
     asked = WIDTHS, requests, (tokens,) * 4, P65, range(seeds)

@@ -1,11 +1,11 @@
 """The truth table of what a round's tokens mean for a request."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.request.sampling import FinishReason, StopParams
 from services.target.scheduling.slots import apply_stop_conditions, stop_ids
+from tests.support.cases import each
 
 STOP, LENGTH, CONTEXT = FinishReason.STOP_TOKEN, FinishReason.LENGTH, FinishReason.CONTEXT
 TABLE = [
@@ -28,7 +28,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tokens", "generated", "most", "least", "room", "kept", "end"), TABLE)
+@each(("name", "tokens", "generated", "most", "least", "room", "kept", "end"), TABLE)
 def test_truth_table(
     name: str,
     tokens: tuple[int, ...],
