@@ -16,7 +16,8 @@ from tests.support.tiny_checkpoints import TinyShape
 READ_BYTES_S, FLOPS_S = 4.37e12, 770e12
 """Of an H200: what a sum over random numbers reads, and qkv of 4,096 rows by the library before its limit of power."""
 LAYER = ("qkv", "o", "gate and up", "down")
-PARTS = (*LAYER, "attention", "head", "choice", "context", "other")
+BEHIND = "head and context"
+PARTS = (*LAYER, "attention", BEHIND, "choice", "other")
 _PRODUCT = re.compile(r"^product|nvjet|gemm|cutlass|xmma|linear_kernel", re.IGNORECASE)
 _ATTENTION = re.compile(r"attend|merge_kernel|store_qkv|combine")
 _CHOICE = re.compile(r"^(commit|greedy|best|force|score|gather|told|row_mass|tile_mass)_kernel")
@@ -27,24 +28,22 @@ Row = dict[str, Any]
 def parts_of(kernels: Sequence[Added], layers: int) -> dict[str, float]:
     """Return microseconds by part: what ends a product is the product's, what a layer does to heads is attention's.
 
-    Layers have four products each. Behind them those before the choice are the head's, others the draft context's.
+    Layers have four products each. Those behind them are of the head and of the draft context, in any order.
     """
     found, products, last = dict.fromkeys(PARTS, 0.0), 0, "other"
-    behind, chosen = False, not any(_CHOICE.search(kernel.name) for kernel in kernels)
     for kernel in kernels:
-        choice, product = _CHOICE.search(kernel.name), _PRODUCT.search(kernel.name)
-        products += bool(product)
-        behind = behind or products > 4 * layers or (products == 4 * layers and bool(choice))
-        chosen = chosen or (behind and bool(choice))
+        product = bool(_PRODUCT.search(kernel.name))
+        products += product
+        behind = products > 4 * layers or (products == 4 * layers and bool(_CHOICE.search(kernel.name)))
         if product:
-            last = ("context" if chosen else "head") if behind else LAYER[(products - 1) % 4]
+            last = BEHIND if behind else LAYER[(products - 1) % 4]
         found[last if product else _part(kernel.name, last, behind)] += kernel.added
     return found
 
 
 def _part(name: str, last: str, behind: bool) -> str:
     if _CONTEXT.search(name):
-        return "context"
+        return BEHIND
     if behind:
         return "choice" if _CHOICE.search(name) else "other"
     return "attention" if _ATTENTION.search(name) else last
@@ -62,9 +61,9 @@ def floors(shape: TinyShape, sequences: int, width: int, context: int) -> dict[s
     read = 4 * sequences * (context + width) * keys
     flops = 4 * rows * (context + width / 2) * queries
     found["attention"] = shape.layers * max(read / READ_BYTES_S, flops / FLOPS_S) * 1e6
-    found["head"] = product_floor(rows, shape.vocab, hidden) if context else 0.0
+    head = product_floor(rows, shape.vocab, hidden) if context else 0.0
     taps = product_floor(rows, hidden, len(shape.taps) * hidden)
-    found["context"] = taps + product_floor(rows, 2 * keys * shape.draft_layers, hidden)
+    found[BEHIND] = head + taps + product_floor(rows, 2 * keys * shape.draft_layers, hidden)
     return found
 
 

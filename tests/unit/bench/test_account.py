@@ -20,7 +20,7 @@ def _ran(names: list[str]) -> list[Added]:
 
 def test_every_kernel_of_a_verify_belongs_to_one_part() -> None:
     assert parts_of(_ran(VERIFY), layers=2) == {
-        "qkv": 2, "o": 4, "gate and up": 2, "down": 4, "attention": 6, "head": 1, "choice": 2, "context": 3, "other": 2,
+        "qkv": 2, "o": 4, "gate and up": 2, "down": 4, "attention": 6, "head and context": 4, "choice": 2, "other": 2,
     }  # fmt: skip
 
 
@@ -29,10 +29,10 @@ def test_what_gates_behind_a_product_of_the_library_is_the_products() -> None:
     assert parts_of(_ran(names), layers=1)["gate and up"] == 2
 
 
-def test_a_pack_has_no_head() -> None:
-    """Nothing is chosen behind it: its last two products write the draft context."""
+def test_the_last_two_products_of_a_pack_write_the_draft_context() -> None:
+    """Nothing is chosen behind it."""
     found = parts_of(_ran([*LAYER, "nvjet_a", "product", "_store_context_kernel"]), layers=1)
-    assert (found["head"], found["context"], found["down"]) == (0, 3, 2)
+    assert (found["head and context"], found["down"]) == (3, 2)
 
 
 @pytest.mark.parametrize(("rows", "by_bytes"), [(16, True), (128, True), (512, False), (4096, False)])
@@ -51,7 +51,7 @@ def test_the_least_of_a_layer_s_products_is_what_reads_them_once() -> None:
 
 def test_a_table_has_a_line_for_each_part_and_the_whole() -> None:
     parts = parts_of(_ran(VERIFY), layers=2)
-    told = table([{"step": "8x16", "parts": parts, "floors": {"qkv": 1.0, "head": 1.0}}])
+    told = table([{"step": "8x16", "parts": parts, "floors": {"qkv": 1.0, "o": 1.0}}])
     assert told.splitlines()[0] == "| us | 8x16; least |"
     assert [line.split(" | ")[0].strip("| ") for line in told.splitlines()[2:]] == [*PARTS, "all"]
     assert told.splitlines()[-1] == "| all | 26; 2, 13.00 |"
