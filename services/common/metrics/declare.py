@@ -1,27 +1,14 @@
 """Declares metrics once, as typed attributes, so that the services, the page of metrics and the dashboards agree."""
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from services.common.metrics.histogram import Histogram
+
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each that counts
-
-
-class Histogram(prometheus_client.Histogram):
-    """A histogram of the client library that finds buckets by halves, and takes several equal observations at once."""
-
-    def observe(self, amount: float) -> None:  # type: ignore[override]
-        """Counts one observation; exemplars are not kept."""
-        self._sum.inc(amount)
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
-
-    def observe_each(self, amount: float, times: int) -> None:
-        """`times` observations of the same amount."""
-        self._sum.inc(amount * times)
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(times)
 
 
 Metric: TypeAlias = Counter | Gauge | Histogram

@@ -11,9 +11,8 @@ from services.common.request.sampling_convert import (
     stopping_from_pb,
 )
 from services.common.request.validation import check_count, plain
-from services.gateway.grpc.chat_convert import chat_prompt
-from services.gateway.intake.query import Prompt, Query, TextPrompt, TokenPrompt
-from services.gateway.prompts.chat_check import check_size
+from services.gateway.intake.query import Argument, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.prompts.chat_check import check_counts, check_size, checked_chat
 
 STRUCTURED = "structured_output"
 MOST_SECONDS = 315_576_000_000
@@ -103,3 +102,20 @@ def _timeout(request: inference_pb2.GenerateRequest) -> float | None:
     if not (0.0 < seconds <= MOST_SECONDS):
         raise invalid_field("timeout", f"{plain(seconds)} s is not in (0, {MOST_SECONDS}]")
     return seconds
+
+
+def chat_prompt(chat: inference_pb2.Chat) -> ChatPrompt:
+    """One chat, its size known.
+
+    Raises:
+        PacelineError: INVALID_FIELD; the field is named, with the index of its message or tool.
+    """
+    check_counts(len(chat.messages), len(chat.tools), len(chat.template_arguments))
+    arguments = {name: _value(argument) for name, argument in chat.template_arguments.items()}
+    return checked_chat(chat.messages, chat.tools, arguments)
+
+
+def _value(argument: inference_pb2.TemplateArgument) -> Argument | None:
+    kind = argument.WhichOneof("value")
+    value: Argument | None = None if kind is None else getattr(argument, kind)
+    return value

@@ -10,7 +10,7 @@ from services.common.request.sampling import FinishReason
 from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import Commit, Progress, PromptScores
 from services.target.core.request import Request
-from services.target.engine.meter import TokenLedger
+from services.target.engine.ledger import TokenLedger
 
 SETTLE_S = 2.0
 """Seconds after a request's end for the word of a gateway that need not say how many tokens it kept."""

@@ -30,7 +30,8 @@ from services.common.metrics.catalogue import (
     TargetMetrics,
     every_metric,
 )
-from services.common.metrics.declare import ByLabel, Histogram
+from services.common.metrics.declare import ByLabel
+from services.common.metrics.histogram import Histogram
 from services.common.metrics.named import NamedRegistry
 from services.common.metrics.page import page, scraped_name
 from services.common.metrics.version import VERSION
@@ -40,7 +41,7 @@ from services.common.request.sampling import FinishReason
 from services.target.core.drafts import NoDrafts
 from services.target.device.exact.check import ExactMode, Exactness
 from services.target.drafting.attachment import LATE, LOST
-from services.target.engine.meter import DISCARD_REASONS
+from services.target.engine.ledger import DISCARD_REASONS
 from tests.support.metrics import value_of
 
 ROOT = Path(__file__).resolve().parents[4]

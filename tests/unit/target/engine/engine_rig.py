@@ -21,7 +21,8 @@ from services.target.core.sync_points import SyncPoints
 from services.target.engine.emit import Emitter
 from services.target.engine.engine import Engine
 from services.target.engine.idempotency import KeyStore
-from services.target.engine.meter import Meter, TokenLedger
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.meter import Meter
 from services.target.engine.parts import EngineParts
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler

@@ -8,7 +8,8 @@ from services.common.metrics.catalogue import TargetMetrics
 from services.target.cache.blocks import BlockPool
 from services.target.core.plan import Commit, Progress
 from services.target.core.request import Request
-from services.target.engine.meter import Meter, TokenLedger
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.meter import Meter
 from services.target.engine.recorder import RoundEntry
 from tests.support.metrics import value_of
 

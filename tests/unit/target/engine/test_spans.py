@@ -11,7 +11,8 @@ from services.common.serving.tracing import Attributes, Event, NoTracer, Span
 from services.target.cache.blocks import BlockPool
 from services.target.core.plan import Commit, Progress
 from services.target.core.request import Request, RequestSpec
-from services.target.engine.meter import Meter, TokenLedger
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.meter import Meter
 from services.target.engine.recorder import RoundEntry
 from services.target.engine.spans import MOST_EVENTS, Spans
 
