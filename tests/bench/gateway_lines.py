@@ -1,9 +1,11 @@
 """What lines of calls cost: `python -m tests.bench.gateway_lines`.
 
 One gateway in this process serves bursts of short answers and writes lines for every second burst, so that both kinds
-share the process, its memory and what else the machine does. The target and the client are processes of their own. The
-ratio is calls a second of this process's CPU time with lines over that without: the median of the pairs of bursts, its
-quartiles, and what its median may be off by.
+share the process, its memory and what else the machine does. The target and the client are processes of their own.
+Four bursts are a block: with, without, without, with, or the other way round, so that a machine that becomes slower
+meanwhile favours neither. The ratio is calls a second of this process's CPU time with lines over that without: the
+median of blocks, and the interval in which 95 of 100 medians of blocks drawn anew lie. With `--control` no burst has
+lines, and the ratio says what the method itself is off by.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import asyncio
 import gc
 import json
 import logging
+import random
 import statistics
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from services.common.pb.paceline.v1 import inference_pb2_grpc
@@ -29,7 +33,10 @@ from tests.bench.gateway import process, request
 from tests.support.fakes_tokenizer import write_tokenizer
 
 AT_ONCE = 64
-WARM_UP = 10
+WARM_UP = 5
+DRAWN = 2_000
+
+Found = dict[str, float | tuple[float, float]]
 
 
 async def serve_bursts(address: str) -> None:
@@ -68,25 +75,38 @@ async def burst(made: subprocess.Popen[str], tokens: int, calls: int) -> float:
     return (time.process_time_ns() - before) / (calls * AT_ONCE) / 1e3
 
 
-async def compare(
-    app: GatewayApp, made: subprocess.Popen[str], tokens: int, pairs: int, calls: int
-) -> dict[str, float]:
-    """Medians of both kinds, and of the ratios of two bursts that follow one another."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for pair in range(pairs + WARM_UP):
-        for lines in (True, False) if pair % 2 else (False, True):
-            app._calls._lines = lines
-            found[lines].append(await burst(made, tokens, calls))
-    ratios = [off / on for on, off in zip(found[True][WARM_UP:], found[False][WARM_UP:], strict=True)]
+@dataclass(frozen=True)
+class Blocks:
+    """What runs them; with `control` no burst has lines."""
+
+    app: GatewayApp
+    client: subprocess.Popen[str]
+    control: bool
+
+    async def one(self, order: tuple[bool, ...], tokens: int, calls: int) -> float:
+        """CPU of the bursts without lines over that of those with them."""
+        took = {True: 0.0, False: 0.0}
+        for lines in order:
+            self.app._calls._lines = lines and not self.control
+            took[lines] += await burst(self.client, tokens, calls)
+        return took[False] / took[True]
+
+    async def many(self, count: int, tokens: int, calls: int) -> Found:
+        """All ratios as one."""
+        ratios = []
+        for number in range(count + WARM_UP):
+            order = (True, False, False, True) if number % 2 else (False, True, True, False)
+            ratios.append(await self.one(order, tokens, calls))
+        return found(ratios[WARM_UP:])
+
+
+def found(ratios: list[float]) -> Found:
+    """The median, and the interval of 95 % of medians of as many that are drawn from them."""
+    chance = random.Random(1)
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWN))
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return {
-        "lines_us": statistics.median(found[True][WARM_UP:]),
-        "none_us": statistics.median(found[False][WARM_UP:]),
-        "ratio": middle,
-        "low": low,
-        "high": high,
-        "off_by": 1.253 * (high - low) / 1.349 / pairs**0.5,
-    }
+    interval = {"from": medians[DRAWN // 40], "to": medians[-DRAWN // 40]}
+    return {"blocks": len(ratios), "ratio": middle, **interval, "quartiles": (low, high)}
 
 
 async def measure(folder: Path, target: str, arguments: argparse.Namespace) -> None:
@@ -96,8 +116,9 @@ async def measure(folder: Path, target: str, arguments: argparse.Namespace) -> N
     gc.freeze()
     with client(bound.grpc) as made:
         for tokens in arguments.tokens:
-            found = await compare(app, made, tokens, arguments.pairs, arguments.calls)
-            print(json.dumps({"bench": "gateway_lines", "tokens": tokens, **found}), flush=True)
+            blocks = Blocks(app, made, arguments.control)
+            ratio = await blocks.many(arguments.blocks, tokens, arguments.calls)
+            print(json.dumps({"bench": "gateway_lines", "tokens": tokens, **ratio}), flush=True)
         assert made.stdin is not None
         made.stdin.close()
     await app.drain()
@@ -106,8 +127,9 @@ async def measure(folder: Path, target: str, arguments: argparse.Namespace) -> N
 def main() -> None:
     """Measures, or is the client."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=200)
-    parser.add_argument("--calls", type=int, default=2, help="of each of 64 streams in a burst")
+    parser.add_argument("--blocks", type=int, default=200, help="of four bursts")
+    parser.add_argument("--calls", type=int, default=1, help="of each of 64 streams in a burst")
+    parser.add_argument("--control", action="store_true", help="no burst has lines")
     parser.add_argument("--tokens", type=int, nargs="+", default=[2, 32])
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """What a tenant may have holds over all gateways together: three real ones before the same targets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.gateway.app import GatewayApp
+from services.gateway.routing.crowd import Ring
 from services.gateway.settings import GatewaySettings
 from services.gateway.tenancy.tenants import digest
 from tests.integration.http_stack import COMPLETIONS, completion
@@ -21,31 +22,33 @@ KEY = {"authorization": "Bearer key-one"}
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
 MOST = 8
 AGAIN_S = 0.05
+SEES_ALL: Sequence[set[int]] = (set(), set(), set())
 
 
 @asynccontextmanager
 async def fleet(
-    folder: Path, bounds: str, pace_s: float = 0.002
+    folder: Path, bounds: str, pace_s: float = 0.002, count: int = 3, seen: Sequence[set[int]] = SEES_ALL
 ) -> AsyncIterator[tuple[list[Client], list[FakeTarget]]]:
-    """Clients of three gateways, and the targets behind all of them."""
+    """Clients of gateways, and the targets; each gateway has `seen` some of these, without a word all."""
     path = folder / "tenants.toml"
     path.write_text(TENANTS + bounds)
-    fakes = [FakeTarget(f"p{index}", pace_s, slots=32) for index in range(3)]
+    fakes = [FakeTarget(f"p{index}", pace_s, slots=32) for index in range(count)]
     async with AsyncExitStack() as stack:
         addresses = []
         for fake in fakes:
             addresses.append(await fake.start())
             stack.push_async_callback(fake.stop)
         clients = []
-        for index in range(3):
+        for index, some in enumerate(seen):
+            mine = tuple(addresses[one] for one in sorted(some or range(count)))
             settings = GatewaySettings(
-                tokenizer=str(write_tokenizer(folder / f"g{index}")), targets=tuple(addresses), http="127.0.0.1:0",
+                tokenizer=str(write_tokenizer(folder / f"g{index}")), targets=mine, http="127.0.0.1:0",
                 grpc="", tenants=str(path), propagation_s=0.0, drain_grace_s=2.0,
             )  # fmt: skip
             app = GatewayApp(settings)
             bound = await app.start()
             stack.push_async_callback(app.drain)
-            await until(lambda app=app: len([link for link in app._pool.links if link.counts]) == 3)
+            await until(lambda app=app, mine=mine: len([link for link in app._pool.links if link.counts]) == len(mine))
             clients.append(Client(bound.http))
         yield clients, fakes
 
@@ -124,18 +127,20 @@ async def test_a_target_that_counts_and_dies_leaves_the_bound_in_force(tmp_path:
     async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.02) as (clients, fakes):
         long = [asyncio.create_task(ask(clients[index % 3], max_tokens=200)) for index in range(MOST)]
         await until(lambda: sum(fake.active for fake in fakes) == MOST)
-        (home,) = [fake for fake in fakes if fake.uses]
+        (first,) = Ring({fake.pair_id: None for fake in fakes}).nearest(b"tenant\0one", 1)
+        (home,) = [fake for fake in fakes if fake.pair_id == first]
         await home.die()
         left = [fake for fake in fakes if fake is not home]
         await until(lambda: sum(fake.active for fake in left) == MOST and any(fake.uses for fake in left))
-        await until(lambda: sum(use.requests for fake in left for use in _latest(fake).values()) >= MOST)
+        await until(lambda: any(stated(fake) == MOST for fake in left))
         replies = await asyncio.gather(*(ask(client) for client in clients))
         assert [one.status for one in replies] == [429] * 3
         assert [one.status for one in await asyncio.gather(*long)] == [200] * MOST
 
 
-def _latest(fake: FakeTarget) -> dict[int, Any]:
-    return {index: used for of_tenant in fake.tally._used.values() for index, used in of_tenant.items()}
+def stated(fake: FakeTarget) -> int:
+    """Requests of the tenant that a target knows."""
+    return sum(used.requests for of_tenant in fake.tally._used.values() for used in of_tenant.values())
 
 
 async def test_what_is_left_is_told_of_all_gateways(tmp_path: Path) -> None:
@@ -147,3 +152,56 @@ async def test_what_is_left_is_told_of_all_gateways(tmp_path: Path) -> None:
         assert told.headers["x-ratelimit-limit-requests"] == str(MOST)
         assert told.headers["x-ratelimit-remaining-requests"] == "2", "five run elsewhere, and this one"
         await asyncio.gather(*running)
+
+
+async def test_a_call_of_several_answers_runs_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Its first answer alone would find room, and the others would be refused when the client reads already."""
+    async with fleet(tmp_path, "max_requests = 4\n", 0.01) as (clients, fakes):
+        served = 0
+        replies: list[Reply] = []
+
+        async def caller(client: Client) -> None:
+            nonlocal served
+            while served < 6:
+                replies.append(await ask(client, n=3, max_tokens=24))
+                served += replies[-1].status == 200
+                await asyncio.sleep(AGAIN_S)
+
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while served < 6:
+                most = max(most, sum(fake.active for fake in fakes))
+                await asyncio.sleep(0.001)
+
+        async with asyncio.timeout(120):
+            await asyncio.gather(watch(), *(caller(client) for client in clients))
+        assert most == 3
+        assert {one.status for one in replies} == {200, 429}
+        assert all(len(one.json["choices"]) == 3 for one in replies if one.status == 200)
+        never = await ask(clients[0], n=5, max_tokens=12)
+        assert (never.status, never.error["param"]) == (400, "n")
+
+
+async def test_gateways_that_miss_targets_hold_the_bound(tmp_path: Path) -> None:
+    """Each misses another one, so no two agree on the first target that counts."""
+    seen = [{1, 2, 3}, {0, 2, 3}, {2, 3}]
+    async with fleet(tmp_path, "max_requests = 3\n", 0.004, 4, seen) as (clients, fakes):
+        most = served = 0
+
+        async def caller(client: Client) -> None:
+            nonlocal served
+            while served < 9:
+                served += (await ask(client, max_tokens=8)).status == 200
+                await asyncio.sleep(0.005)
+
+        async def watch() -> None:
+            nonlocal most
+            while served < 9:
+                most = max(most, sum(fake.active for fake in fakes))
+                await asyncio.sleep(0.001)
+
+        async with asyncio.timeout(120):
+            await asyncio.gather(watch(), *(caller(client) for client in clients * 3))
+        assert most == 3

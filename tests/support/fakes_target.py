@@ -234,7 +234,7 @@ class FakeSession:
         target.uses.append(use)
         if use.claims:
             most = Bounds(use.most_requests, use.most_tokens)
-            found = target.tally.claim(id(self), use.tenant, use.claimed_tokens, most)
+            found = target.tally.claim(id(self), use.tenant, use.claimed_tokens, most, use.claimed_requests or 1)
         else:
             found = target.tally.note(id(self), use.tenant, Used(use.requests, use.tokens))
         return target_pb2.Standing(

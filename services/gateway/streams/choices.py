@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Protocol
 
-from services.gateway.intake.query import DRAWN_SEED_BITS, Query, TokenPrompt
+from services.gateway.intake.query import DRAWN_SEED_BITS, Query, TokenPrompt, prompt_cost
 from services.gateway.streams.calls import Call
 from services.gateway.streams.generation import Delta, Final, Generation
 from services.gateway.streams.streams import Context, Encode, Streams
+from services.gateway.targets.account import Permit
 from services.gateway.tenancy.admission import Ticket
 
 
@@ -66,6 +67,7 @@ class Choices:
             prompts = (query.prompt, *query.others)
             with streams.claimed(query), ExitStack() as places:
                 count = len(prompts) * query.choices
+                streams.check_fits(count, "n" if query.choices > 1 else "prompt")
                 tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, count))]
                 for prompt, first in zip(prompts, tickets[:: query.choices], strict=True):
                     streams.queue(first, prompt)
@@ -73,15 +75,25 @@ class Choices:
                 if len(tickets) == 1:
                     await call.run(0, query, ticket)
                 else:
+                    costs = [
+                        0 if at % query.choices else prompt_cost(prompts[at // query.choices]) for at in range(count)
+                    ]
+                    call.permits = await streams.permits(costs, query.stopping.max_tokens)
+                    for permit in call.permits:
+                        places.callback(permit.close)
                     await _together(call, query, tickets)
 
 
 class _Call:
-    """One call; `first_tokens` are done when the first choice of a prompt has one, with the prompt's token ids."""
+    """One call; `first_tokens` are done when the first choice of a prompt has one, with the prompt's token ids.
+
+    `permits` are those of its choices, where they were let in together.
+    """
 
     def __init__(self, streams: Streams, context: Context, answer: Answer, call: Call) -> None:
         make = asyncio.get_running_loop().create_future
         self.first_tokens: defaultdict[int, asyncio.Future[tuple[int, ...]]] = defaultdict(make)
+        self.permits: list[Permit] = []
         self._streams = streams
         self._context = context
         self._answer = answer
@@ -93,6 +105,7 @@ class _Call:
         stream = self._streams.stream(self._context, ticket, self._call, self._encode(choice))
         stream.begun = lambda generation: self._begin(choice, generation)
         stream.counted = counted
+        stream.permit = self.permits[choice] if self.permits else None
         await self._streams.run(query, stream)
 
     def _begin(self, choice: int, generation: Generation) -> None:

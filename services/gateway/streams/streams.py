@@ -3,14 +3,14 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import grpc
 
 from services.common.metrics.catalogue import GatewayMetrics, ModelMetrics
-from services.common.request.errors import Code, PacelineError, Reason, deadline
+from services.common.request.errors import Code, PacelineError, Reason, deadline, invalid_field
 from services.common.request.sampling import FinishReason
 from services.gateway.intake.query import Prompt, Query, prompt_cost
 from services.gateway.settings import GatewaySettings
@@ -20,7 +20,8 @@ from services.gateway.streams.generation import Delta, Final, Generation
 from services.gateway.streams.keys import RunningKeys
 from services.gateway.streams.migration import slow_client
 from services.gateway.streams.request_factory import RequestFactory
-from services.gateway.targets.allowance import Allowance, Permit, over_all
+from services.gateway.targets.account import Permit
+from services.gateway.targets.allowance import Allowance, over_all
 from services.gateway.tenancy.admission import Admission, Room, Ticket
 from services.gateway.tenancy.auth import current_tenant
 
@@ -123,6 +124,32 @@ class Streams:
         """
         ticket.queue(prompt_cost(prompt))
 
+    def check_fits(self, answers: int, field: str) -> None:
+        """Refuses a call that could never run, however long its client waits.
+
+        Raises:
+            PacelineError: INVALID_FIELD, more answers at once than the present tenant may have.
+        """
+        most = self._admission.room(current_tenant()).most_requests
+        if answers > max(most, 1):
+            raise invalid_field(field, f"the call asks for {answers} answers at once, and at most {most} may run")
+
+    async def permits(self, prompts: Sequence[int], most: int) -> list[Permit]:
+        """Lets several answers of the present tenant in, all or none; none where it has no bounds over all gateways.
+
+        Raises:
+            PacelineError: TENANT_LIMIT.
+        """
+        return await self._allowance.enter(current_tenant(), prompts, most)
+
+    async def _permit(self, stream: "Stream", prompt: int, most: int) -> None:
+        """Lets a stream in that came alone; its prompt is used now, once for all answers to it."""
+        if stream.permit is None:
+            for permit in await self.permits((prompt,), most):
+                stream.permit = permit
+        if stream.permit is not None:
+            stream.permit.begin(prompt if stream.counted else 0)
+
     def claimed(self, query: Query) -> AbstractContextManager[None]:
         """Holds the query's idempotency key while the block runs.
 
@@ -161,8 +188,7 @@ class Streams:
                     stream.call.span.traceparent,
                     stream.overflow,
                 )
-                prompt, most = len(stream.generation.prompt), query.stopping.max_tokens
-                stream.permit = await self._allowance.enter(current_tenant(), prompt, most)
+                await self._permit(stream, len(stream.generation.prompt), query.stopping.max_tokens)
                 stream.begun(stream.generation)
                 await stream.pump()
         except TimeoutError:

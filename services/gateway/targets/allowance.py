@@ -1,32 +1,36 @@
-"""What tenants may have over all gateways: one target counts each tenant, and a request asks it before it starts.
+"""What tenants may have over all gateways: a few targets count each tenant, and a call asks them before it starts.
 
-Every gateway has a session with every target and finds the same one for a tenant, as it does for keys. So no gateway
-has to know another. A gateway states what it has of a tenant, and the target adds up the statements of all sessions.
+Every gateway has a session with every target and finds the same few for a tenant, as it does for keys. So no gateway
+has to know another. A gateway states what it has of a tenant, and each of these targets adds up what its sessions
+stated. The first is enough while all gateways reach it. Where some do not, all of the few are asked: as long as one of
+them is reached by every gateway, it knows every request and has let it in.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from services.common.request.errors import Code, PacelineError, Reason
+from services.gateway.targets.account import Account, Permit
 from services.gateway.targets.link import Link
 from services.gateway.targets.messages import Standing, Use
 from services.gateway.targets.pool import Pool
 from services.gateway.tenancy.admission import Room, Tenant
-from services.gateway.tenancy.spending import Clock, Spending
+from services.gateway.tenancy.spending import Clock
 
 ANSWER_S = 0.5
-"""Longest wait for the target that counts; a share of the bounds holds where it does not answer."""
+"""Longest wait for a target that counts; a share of the bounds holds where none of them answers."""
 
 TELL_S = 1.0
 """Seconds between two statements of a tenant that was here within the last minute."""
 
-FRESH_S = 2.5
-"""How long what a target said of all gateways is believed."""
+SOON_S = 0.05
+"""What no gateway waits for is stated so late, for many requests together."""
 
-FIRST_ANSWER = 64
-"""Tokens with which a tenant's answers are reckoned before any has ended."""
+COUNTING = 3
+"""Targets that count a tenant: bounds hold while fewer than these are missed by some gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,59 +55,6 @@ def over_all(room: Room, tenant: Tenant, total: Total | None) -> Room:
     )
 
 
-class Account:
-    """One tenant at this gateway."""
-
-    def __init__(self, tenant: Tenant, clock: Clock) -> None:
-        """Starts without requests."""
-        self.tenant = tenant
-        self.running = 0
-        self.spending = Spending(clock)
-        self.expected = float(FIRST_ANSWER)
-        self.home: Link | None = None
-        self.seen: object = None
-        self.others = Standing(0, True, 0, 0, 1)
-        self.told_at = float("-inf")
-
-    def heard(self, standing: Standing, own: Standing, now: float) -> None:
-        """Notes what others have: all that the target knows less what it knows of this gateway."""
-        requests, tokens = max(standing.requests - own.requests, 0), max(standing.tokens - own.tokens, 0)
-        self.others, self.told_at = Standing(0, True, requests, tokens, standing.gateways), now
-
-
-class Permit:
-    """One request of a tenant that is bounded over all gateways."""
-
-    def __init__(self, account: Account, prompt: int, answer: int, tell: Callable[[Account], None]) -> None:
-        """Its prompt is spent, and of its answer as much is reserved as is to be expected."""
-        self._account = account
-        self._tell = tell
-        self._left = answer
-        self._answered = 0
-        self._open = True
-        account.spending.spend(prompt)
-        account.spending.reserved += answer
-
-    def spend(self, tokens: int) -> None:
-        """So many tokens of the answer were sent."""
-        spending = self._account.spending
-        known = min(tokens, self._left)
-        self._left -= known
-        spending.reserved -= known
-        spending.spend(tokens)
-        self._answered += tokens
-
-    def close(self) -> None:
-        """The request has left; further calls do nothing."""
-        if not self._open:
-            return
-        account, self._open = self._account, False
-        account.running -= 1
-        account.spending.reserved -= self._left
-        account.expected += 0.2 * (self._answered - account.expected)
-        self._tell(account)
-
-
 class Allowance:
     """Accounts of all tenants that have bounds over all gateways."""
 
@@ -113,104 +64,152 @@ class Allowance:
         self._clock = clock
         self._accounts: dict[str, Account] = {}
 
-    async def enter(self, tenant: Tenant, prompt: int, most: int) -> Permit | None:
-        """Lets a request in that has so many tokens of prompt, and of answer at most; None for a tenant without bounds.
+    async def enter(self, tenant: Tenant, prompts: Sequence[int], most: int) -> list[Permit]:
+        """Lets the answers of a call in, all or none; no permits for a tenant without bounds.
+
+        Args:
+            tenant: whose call it is.
+            prompts: for each answer tokens of its prompt, as far as they are known; 0 where another one has them.
+            most: most tokens of an answer.
 
         Raises:
             PacelineError: TENANT_LIMIT, with the time after which to retry.
         """
         if not tenant.bounded:
-            return None
+            return []
         account = self._account(tenant)
         answer = min(most, int(account.expected))
-        home = self._home(account)  # a new one is told what there is, without this request
-        account.running += 1
+        await self._known(account)
+        permits = [Permit(account, prompt, answer, self._tell) for prompt in prompts]
+        why: str | None = None
         try:
-            why = await self._refusal(account, home, prompt + answer)
-        except BaseException:
-            account.running -= 1
-            self._tell(account)
-            raise
+            why = await self._refusal(account, permits)
+        finally:
+            if why != "":
+                for permit in permits:
+                    permit.withdraw()
+                self._tell(account)
         if why:
-            account.running -= 1
-            self._tell(account)
-            raise self._full(account, why, prompt + answer)
-        return Permit(account, prompt, answer, self._tell)
+            raise self._full(account, why, sum(prompts) + answer * len(prompts))
+        return permits
 
     def total(self, tenant: Tenant) -> Total | None:
         """What a tenant has; None for one without bounds, or without an account."""
         account = self._accounts.get(tenant.name)
         if account is None or not tenant.bounded:
             return None
-        known = account.others if self._fresh(account) else Standing(0, True, 0, 0, 1)
-        tokens = known.tokens + account.spending.used
-        return Total(known.requests + account.running, tokens, account.spending.frees_s(1))
+        others = account.others()
+        tokens = others.tokens + account.spending.used
+        return Total(others.requests + account.running, tokens, account.spending.frees_s(1))
 
     async def follow(self) -> None:
         """States every second what there is of tenants that were here within the last minute."""
         while True:
             await asyncio.sleep(TELL_S)
             for account in [*self._accounts.values()]:
-                self._tell(account)
-                if not (account.running or account.spending.used):
+                self._find(account)
+                self._state(account, account.homes)
+                if not account.used:
                     del self._accounts[account.tenant.name]
 
-    async def _refusal(self, account: Account, home: Link | None, tokens: int) -> str:
-        """What bound a request would break; empty where it may run."""
-        lone = self._fresh(account) and account.others.gateways <= 1
-        if home is None or lone:
-            return self._broken(account, tokens, 1 if lone else account.others.gateways)
-        spending, tenant = account.spending, account.tenant
-        own = Standing(0, True, account.running, spending.used + tokens, 1)
-        use = Use(
-            tenant.name,
-            account.running - 1,
-            spending.used,
-            True,
-            tokens,
-            tenant.most_requests,
-            tenant.tokens_per_minute,
-        )
-        standing = await self._stated(home, use)
-        if standing is None:
-            return self._broken(account, tokens, account.others.gateways)
-        if standing.granted:
-            account.heard(standing, own, self._clock())
-            return ""
-        return "requests" if tenant.most_requests and standing.requests >= tenant.most_requests else "tokens a minute"
+    async def _known(self, account: Account) -> None:
+        """Finds the targets that count, and waits until they know of other gateways and these of this one.
+
+        Others hear within a second that a gateway is there, and state what they have where it counts. So one that has
+        begun waits for that once; one that lost a target waits for what others let in by that one.
+        """
+        self._find(account)  # a new one is told what there is, without the call that waits
+        while (wait_s := account.unknown_s(TELL_S + 2 * SOON_S, 2 * SOON_S)) > 0:
+            account.waiting += 1
+            try:
+                await asyncio.sleep(wait_s)
+            finally:
+                account.waiting -= 1
+            self._find(account)
+
+    async def _refusal(self, account: Account, permits: Sequence[Permit]) -> str:
+        """What bound the answers would break; empty where they may run.
+
+        The first target decides among the gateways that reach it: of two calls one has the last place. The others are
+        asked where some gateway may not reach it.
+        """
+        lone, tokens = account.lone, sum(permit.tokens for permit in permits)
+        if lone or not account.homes:
+            self._tell(account)
+            return self._broken(account, tokens, 1 if lone else account.gateways)
+        first, later = account.homes[:1], account.homes[1:]
+        account.hold(len(permits), tokens)
+        try:
+            answers = await self._asked(account, first, len(permits), tokens)
+        finally:
+            account.hold(-len(permits), -tokens)
+        why = _why(account.tenant, answers, len(permits))
+        if not why and not (answers and account.agreed):
+            answers += await self._asked(account, later, len(permits), tokens)
+            why = _why(account.tenant, answers, len(permits))
+        elif not why:
+            self._soon(account)
+        return why if answers else self._broken(account, tokens, account.gateways)
+
+    async def _asked(self, account: Account, homes: Sequence[Link], requests: int, tokens: int) -> list[Standing]:
+        """What targets answer to a claim; those that do not are left out."""
+        tenant, asked = account.tenant, []
+        for home in homes:
+            own = account.own(home)
+            bounds = (tenant.most_requests, tenant.tokens_per_minute)
+            answer = home.state(Use(tenant.name, own[0] - requests, own[1] - tokens, requests, tokens, *bounds))
+            if answer is not None:
+                asked.append((home, own, answer))
+        if asked:
+            await asyncio.wait([answer for _, _, answer in asked], timeout=ANSWER_S)
+        found = []
+        for home, own, answer in asked:
+            standing = answer.result() if answer.done() else None
+            if standing is not None:
+                found.append(standing)
+                if standing.granted:
+                    account.heard(home, standing, own)
+        return found
 
     def _broken(self, account: Account, tokens: int, gateways: int) -> str:
-        """The same by this gateway's own part of the bounds."""
-        tenant, used = account.tenant, account.spending.used
+        """What this gateway's own part of the bounds forbids."""
+        tenant, before = account.tenant, account.spending.used - tokens
         if tenant.most_requests and account.running > -(-tenant.most_requests // gateways):
             return "requests"
-        spent = used and used + tokens > tenant.tokens_per_minute // gateways
+        spent = before and before + tokens > tenant.tokens_per_minute // gateways
         return "tokens a minute" if tenant.tokens_per_minute and spent else ""
 
     def _tell(self, account: Account) -> None:
-        """States what there is of a tenant; the answer is noted when it comes."""
-        home = self._home(account)
-        if home is None:
-            return
-        use = Use(account.tenant.name, account.running, account.spending.used)
-        answer = home.state(use)
-        if answer is not None:
-            answer.add_done_callback(lambda done: self._noted(account, use, done))
+        """States what there is of a tenant, at once where another gateway may wait for it."""
+        if account.agreed:
+            self._state(account, account.homes[: 0 if account.lone else 1])
+            self._soon(account)
+        else:
+            self._state(account, account.homes)
 
-    def _noted(self, account: Account, use: Use, done: "asyncio.Future[Standing | None]") -> None:
+    def _soon(self, account: Account) -> None:
+        """States it a little later where nothing hurries, once for all that happens until then."""
+        if not account.telling:
+            account.telling = True
+            asyncio.get_running_loop().call_later(SOON_S, self._told, account)
+
+    def _told(self, account: Account) -> None:
+        account.telling = False
+        self._state(account, account.homes if account.lone else account.homes[1:])
+
+    def _state(self, account: Account, homes: Sequence[Link]) -> None:
+        """States what there is; the answers are noted when they come."""
+        for home in homes:
+            own = account.own(home)
+            answer = home.state(Use(account.tenant.name, *own))
+            if answer is not None:
+                answer.add_done_callback(partial(self._noted, account, home, own))
+
+    @staticmethod
+    def _noted(account: Account, home: Link, own: tuple[int, int], done: "asyncio.Future[Standing | None]") -> None:
         standing = None if done.cancelled() else done.result()
-        if standing is not None:
-            account.heard(standing, Standing(0, True, use.requests, use.tokens, 1), self._clock())
-
-    async def _stated(self, home: Link, use: Use) -> Standing | None:
-        answer = home.state(use)
-        if answer is None:
-            return None
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await answer
-        except TimeoutError:
-            return None
+        if standing is not None and home in account.homes:
+            account.heard(home, standing, own)
 
     def _account(self, tenant: Tenant) -> Account:
         account = self._accounts.get(tenant.name)
@@ -219,23 +218,28 @@ class Allowance:
         account.tenant = tenant
         return account
 
-    def _home(self, account: Account) -> Link | None:
-        """The target that counts a tenant; one that is new to it hears at once what there is."""
+    def _find(self, account: Account) -> None:
+        """Finds the targets that count a tenant; those that are new to it hear at once what there is."""
         seen = self._pool.change()
-        if account.seen is not seen:
-            account.seen = seen
-            found = self._pool.counting.homes(f"tenant\0{account.tenant.name}".encode(), 1)
-            home = found[0] if found else None
-            if home is not account.home:
-                account.home, account.told_at = home, float("-inf")
-                self._tell(account)
-        return account.home
-
-    def _fresh(self, account: Account) -> bool:
-        return self._clock() - account.told_at < FRESH_S
+        if account.seen is seen:
+            return
+        account.seen = seen
+        homes = tuple(self._pool.counting.homes(f"tenant\0{account.tenant.name}".encode(), COUNTING))
+        if homes != account.homes:
+            account.moved(homes)
+            self._state(account, homes)
 
     def _full(self, account: Account, what: str, tokens: int) -> PacelineError:
         text = f"the tenant's limit of {what} over all gateways is reached"
         spare = account.tenant.tokens_per_minute - account.spending.used
         wait_s = 1.0 if what == "requests" else account.spending.frees_s(max(tokens - spare, 1))
         return PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text, retry_after_s=wait_s)
+
+
+def _why(tenant: Tenant, answers: Sequence[Standing], requests: int) -> str:
+    """The bound for which one of the targets has refused so many requests."""
+    for standing in answers:
+        if not standing.granted:
+            full = tenant.most_requests and standing.requests + requests > tenant.most_requests
+            return "requests" if full else "tokens a minute"
+    return ""

@@ -127,6 +127,11 @@ class Link:
         return session is not None and (session.open_s if self._was_lost else session.up_s) > longest_s
 
     @property
+    def open_s(self) -> float:
+        """How long its session has stood; 0 without one."""
+        return self._session.open_s if self._session else 0.0
+
+    @property
     def counts(self) -> bool:
         """The target takes work and counts tenants over all gateways."""
         session = self._session

@@ -123,12 +123,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a tenant has at this gateway; with `claims` one more request asks to run, with so many tokens beside."""
+    """What a tenant has at this gateway; `claims` requests ask to run with so many tokens beside, all or none."""
 
     tenant: str
     requests: int
     tokens: int
-    claims: bool = False
+    claims: int = 0
     claimed_tokens: int = 0
     most_requests: int = 0
     most_tokens: int = 0

@@ -172,7 +172,7 @@ class TargetService(rpc.TargetServiceServicer):
         sessions, tally = self._parts.sessions, self._parts.sessions.tally
         if use.claims:
             most = Bounds(use.most_requests, use.most_tokens)
-            standing = tally.claim(session.number, use.tenant, use.claimed_tokens, most)
+            standing = tally.claim(session.number, use.tenant, use.claimed_tokens, most, use.claimed_requests or 1)
         else:
             standing = tally.note(session.number, use.tenant, Used(use.requests, use.tokens))
         sessions.stand(session, use.number, standing)

@@ -1,4 +1,4 @@
-"""What each tenant has over all gateways: they state it to one target, which adds it up."""
+"""What each tenant has over all gateways: they state it to a few targets, which add it up."""
 
 from dataclasses import dataclass
 
@@ -47,19 +47,19 @@ class Tally:
             self._forget(session, tenant)
         return self._standing(of_tenant, True)
 
-    def claim(self, session: int, tenant: str, tokens: int, most: Bounds) -> Standing:
-        """Adds one request and its tokens to what the session said before, if the bounds of the tenant allow it.
+    def claim(self, session: int, tenant: str, tokens: int, most: Bounds, requests: int = 1) -> Standing:
+        """Adds requests of one call and their tokens to what the session said before, if the bounds allow them all.
 
-        A tenant without any request is let in whatever the request may need: else it could never run.
+        A tenant without any token is let in whatever the call may need: else it could never run.
         """
         of_tenant = self._used.setdefault(tenant, {})
         now = self._standing(of_tenant, False)
-        full = most.requests and now.requests >= most.requests
+        full = most.requests and now.requests + requests > most.requests
         spent = most.tokens and now.tokens and now.tokens + tokens > most.tokens
         if full or spent:
             return now
         mine = of_tenant.setdefault(session, Used())
-        mine.requests += 1
+        mine.requests += requests
         mine.tokens += tokens
         return self._standing(of_tenant, True)
 

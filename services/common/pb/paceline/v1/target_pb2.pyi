@@ -310,7 +310,7 @@ global___Ask = Ask
 
 @typing.final
 class Use(google.protobuf.message.Message):
-    """What a tenant has at one gateway, to the one target at which all gateways count that tenant. Each is answered by a Standing."""
+    """What a tenant has at one gateway, to the few targets at which all gateways count that tenant. Each is answered by a Standing."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -322,6 +322,7 @@ class Use(google.protobuf.message.Message):
     CLAIMED_TOKENS_FIELD_NUMBER: builtins.int
     MOST_REQUESTS_FIELD_NUMBER: builtins.int
     MOST_TOKENS_FIELD_NUMBER: builtins.int
+    CLAIMED_REQUESTS_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Number of this statement in its session; the answer repeats it."""
     tenant: builtins.str
@@ -331,13 +332,15 @@ class Use(google.protobuf.message.Message):
     tokens: builtins.int
     """Tokens of it in the last minute, with those that running requests may still need."""
     claims: builtins.bool
-    """One more request is asked for; without it the statement is only noted, in place of what the session stated before."""
+    """More requests are asked for; without it the statement is only noted, in place of what the session stated before."""
     claimed_tokens: builtins.int
-    """Tokens that the request is reckoned with, beside those stated."""
+    """Tokens that these requests are reckoned with, beside those stated."""
     most_requests: builtins.int
     """Most requests of the tenant over all gateways; 0: not bounded."""
     most_tokens: builtins.int
     """Most tokens of the tenant in a minute over all gateways; 0: not bounded."""
+    claimed_requests: builtins.int
+    """Requests that are asked for, all or none; 0 is one. An older target grants one, and hears of the others when they run."""
     def __init__(
         self,
         *,
@@ -349,8 +352,9 @@ class Use(google.protobuf.message.Message):
         claimed_tokens: builtins.int = ...,
         most_requests: builtins.int = ...,
         most_tokens: builtins.int = ...,
+        claimed_requests: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["claimed_tokens", b"claimed_tokens", "claims", b"claims", "most_requests", b"most_requests", "most_tokens", b"most_tokens", "number", b"number", "requests", b"requests", "tenant", b"tenant", "tokens", b"tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claimed_requests", b"claimed_requests", "claimed_tokens", b"claimed_tokens", "claims", b"claims", "most_requests", b"most_requests", "most_tokens", b"most_tokens", "number", b"number", "requests", b"requests", "tenant", b"tenant", "tokens", b"tokens"]) -> None: ...
 
 global___Use = Use
 
@@ -440,9 +444,9 @@ class Standing(google.protobuf.message.Message):
     number: builtins.int
     """Number of the statement that it answers."""
     granted: builtins.bool
-    """The request that was asked for may run."""
+    """The requests that were asked for may run."""
     requests: builtins.int
-    """Requests of the tenant, this one included if it may run."""
+    """Requests of the tenant, these included if they may run."""
     tokens: builtins.int
     """Tokens of the tenant in the last minute."""
     gateways: builtins.int
