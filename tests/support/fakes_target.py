@@ -19,7 +19,7 @@ from services.common.serving.interceptors import ErrorInterceptor
 from services.common.serving.secret import Secret
 from services.gateway.targets.attempt import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
-from services.target.sessions.tally import Bounds, Tally, Used
+from services.target.sessions.tally import Bounds, Granted, Tally, Used
 from tests.support.fakes_target_request import FakeRequest
 
 HEARTBEAT_S = 0.5
@@ -234,9 +234,11 @@ class FakeSession:
         target.uses.append(use)
         if use.claims:
             most = Bounds(use.most_requests, use.most_tokens)
-            found = target.tally.claim(id(self), use.tenant, use.claimed_tokens, most, use.claimed_requests or 1)
+            claimed = Granted(use.number, use.claimed_requests or 1, use.claimed_tokens)
+            found = target.tally.claim(id(self), use.tenant, claimed, most)
         else:
-            found = target.tally.note(id(self), use.tenant, Used(use.requests, use.tokens))
+            heard = use.heard if use.HasField("heard") else None
+            found = target.tally.note(id(self), use.tenant, Used(use.requests, use.tokens), heard)
         return target_pb2.Standing(
             number=use.number, granted=found.granted, requests=found.requests, tokens=found.tokens,
             gateways=len(target._calls),

@@ -1,6 +1,6 @@
 """What one tenant has at this gateway, and what targets said of the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.gateway.targets.link import Link
@@ -8,8 +8,8 @@ from services.gateway.targets.messages import Standing
 from services.gateway.tenancy.admission import Tenant
 from services.gateway.tenancy.spending import Clock, Spending
 
-FRESH_S = 2.5
-"""How long what a target said of all gateways is believed."""
+FRESH_S = 1.5
+"""How long what a target said of all gateways is believed; it says it every second."""
 
 FIRST_ANSWER = 64
 """Tokens with which a tenant's answers are reckoned before any has ended."""
@@ -17,19 +17,19 @@ FIRST_ANSWER = 64
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What other gateways had at one of the targets that count, how many gateways it knew, and when it said so."""
+    """What other gateways had at one of the targets that count, when it said so, and since when it knew so many."""
 
     requests: int
     tokens: int
     gateways: int
     at: float
+    since: float
 
 
 class Account:
     """One tenant at this gateway; `homes` are the targets that count it, first the one that is asked first.
 
-    Of `unsaid` and `unsaid_tokens` only the first has heard yet: they are part of `running` and `spending`.
-    `telling` says that a statement is on its way.
+    `running` and `spending` hold what asks to run, too. `telling` says that a statement is on its way.
     """
 
     def __init__(self, tenant: Tenant, clock: Clock) -> None:
@@ -37,8 +37,6 @@ class Account:
         self.tenant = tenant
         self.running = self.waiting = 0
         self.spending = Spending(clock)
-        self.unsaid = 0
-        self.unsaid_tokens = 0
         self.expected = float(FIRST_ANSWER)
         self.homes: tuple[Link, ...] = ()
         self.seen: object = None
@@ -46,6 +44,8 @@ class Account:
         self.telling = False
         self._moved_at = float("-inf")
         self._heard: dict[Link, Heard] = {}
+        self._asking: dict[Link, tuple[int, int]] = {}
+        self._answered: dict[Link, int] = {}
         self._clock = clock
 
     @property
@@ -54,15 +54,28 @@ class Account:
         return bool(self.running or self.waiting or self.spending.used)
 
     def own(self, home: Link) -> tuple[int, int]:
-        """Requests and tokens of this gateway that a target is to know of."""
-        if not self.homes or home is self.homes[0]:
-            return self.running, self.spending.used
-        return self.running - self.unsaid, self.spending.used - self.unsaid_tokens
+        """Requests and tokens of this gateway that a target has granted, as far as its answers have come."""
+        requests, tokens = self._asking.get(home, (0, 0))
+        return self.running - requests, self.spending.used - tokens
+
+    def ask(self, home: Link, requests: int, tokens: int) -> None:
+        """So many more, or fewer, ask to run at a target, which has not answered."""
+        asking, asking_tokens = self._asking.get(home, (0, 0))
+        self._asking[home] = (asking + requests, asking_tokens + tokens)
+
+    def last(self, home: Link) -> int:
+        """Number of the last statement that a target has answered; 0 for none."""
+        return self._answered.get(home, 0)
 
     def heard(self, home: Link, standing: Standing, own: tuple[int, int]) -> None:
         """Notes what others have: all that the target knows less what it knows of this gateway."""
+        self._answered[home] = standing.number
+        if not standing.granted or home not in self.homes:
+            return
         requests, tokens = max(standing.requests - own[0], 0), max(standing.tokens - own[1], 0)
-        self._heard[home] = Heard(requests, tokens, standing.gateways, self._clock())
+        now, before = self._clock(), self._heard.get(home)
+        since = before.since if before is not None and before.gateways == standing.gateways else now
+        self._heard[home] = Heard(requests, tokens, standing.gateways, now, since)
         self.gateways = max(one.gateways for one in self._heard.values())
 
     def moved(self, homes: tuple[Link, ...]) -> None:
@@ -71,24 +84,24 @@ class Account:
             self._moved_at = self._clock()
         self.homes = homes
         self._heard = {home: heard for home, heard in self._heard.items() if home in homes}
+        self._answered = {home: number for home, number in self._answered.items() if home in homes}
 
-    def others(self) -> Heard:
-        """The most that a target has said of other gateways lately."""
+    def others(self) -> tuple[int, int]:
+        """The most requests and tokens that a target has said of other gateways lately."""
         heard = [one for one in self._heard.values() if self._fresh(one)]
         requests = max((one.requests for one in heard), default=0)
-        return Heard(requests, max((one.tokens for one in heard), default=0), self.gateways, self._clock())
+        return requests, max((one.tokens for one in heard), default=0)
 
-    def unknown_s(self, joined_s: float, moved_s: float) -> float:
-        """Seconds until a target that counts has known this gateway for so long, and those that do now did so long."""
+    def unknown_s(self, told_s: float) -> float:
+        """Seconds until no gateway believes what a target said before it knew this one, and all is told there.
+
+        Args:
+            told_s: the time in which what another gateway has reaches all targets that count.
+        """
         if not self.homes:
             return 0.0
-        joins_s = joined_s - max(home.open_s for home in self.homes)
-        return max(joins_s, self._moved_at + moved_s - self._clock())
-
-    def hold(self, requests: int, tokens: int) -> None:
-        """So many more, or fewer, are asked for at the first target, and later ones have not heard of them."""
-        self.unsaid += requests
-        self.unsaid_tokens += tokens
+        joined_s = max(home.open_s for home in self.homes)
+        return max(FRESH_S + told_s - joined_s, self._moved_at + told_s - self._clock())
 
     @property
     def lone(self) -> bool:
@@ -97,13 +110,40 @@ class Account:
 
     @property
     def agreed(self) -> bool:
-        """All that count know as many gateways, so none of these is at the later ones alone."""
-        heard = [self._heard.get(home) for home in self.homes]
-        known = {one.gateways for one in heard if one is not None and self._fresh(one)}
-        return len(known) == 1 and all(one is not None and self._fresh(one) for one in heard)
+        """All that count know as many gateways and have for a while, so none of these is at the later ones alone.
+
+        What they said a moment ago is of different moments: one may have heard of a gateway that another has not.
+        """
+        known = [heard for home in self.homes if (heard := self._heard.get(home)) is not None and self._fresh(heard)]
+        settled = all(self._clock() - heard.since >= FRESH_S for heard in known)
+        return settled and 0 < len(self.homes) == len(known) and len({heard.gateways for heard in known}) == 1
 
     def _fresh(self, heard: Heard) -> bool:
         return self._clock() - heard.at < FRESH_S
+
+
+class Claim:
+    """Answers of one call that ask to run; each target that counts has to grant them, or hears of them later."""
+
+    def __init__(self, account: Account, permits: Sequence["Permit"]) -> None:
+        """No target has granted anything."""
+        self.requests = len(permits)
+        self.tokens = sum(permit.tokens for permit in permits)
+        self._account = account
+        self._open = set(account.homes)
+        for home in self._open:
+            account.ask(home, self.requests, self.tokens)
+
+    def granted(self, home: Link) -> None:
+        """A target has granted them: they are part of what is stated there."""
+        if home in self._open:
+            self._open.discard(home)
+            self._account.ask(home, -self.requests, -self.tokens)
+
+    def end(self) -> None:
+        """They run or do not; further targets are not asked."""
+        for home in [*self._open]:
+            self.granted(home)
 
 
 class Permit:

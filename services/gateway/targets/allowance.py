@@ -7,13 +7,14 @@ them is reached by every gateway, it knows every request and has let it in.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from services.common.request.errors import Code, PacelineError, Reason
-from services.gateway.targets.account import Account, Permit
+from services.gateway.targets.account import Account, Claim, Permit
 from services.gateway.targets.link import Link
 from services.gateway.targets.messages import Standing, Use
 from services.gateway.targets.pool import Pool
@@ -28,6 +29,9 @@ TELL_S = 1.0
 
 SOON_S = 0.05
 """What no gateway waits for is stated so late, for many requests together."""
+
+LEAST_S = 0.001
+"""Shortest wait: what is left may be less than the clock tells."""
 
 COUNTING = 3
 """Targets that count a tenant: bounds hold while fewer than these are missed by some gateway."""
@@ -63,6 +67,7 @@ class Allowance:
         self._pool = pool
         self._clock = clock
         self._accounts: dict[str, Account] = {}
+        self._numbers = itertools.count(1)
 
     async def enter(self, tenant: Tenant, prompts: Sequence[int], most: int) -> list[Permit]:
         """Lets the answers of a call in, all or none; no permits for a tenant without bounds.
@@ -98,9 +103,8 @@ class Allowance:
         account = self._accounts.get(tenant.name)
         if account is None or not tenant.bounded:
             return None
-        others = account.others()
-        tokens = others.tokens + account.spending.used
-        return Total(others.requests + account.running, tokens, account.spending.frees_s(1))
+        requests, tokens = account.others()
+        return Total(requests + account.running, tokens + account.spending.used, account.spending.frees_s(1))
 
     async def follow(self) -> None:
         """States every second what there is of tenants that were here within the last minute."""
@@ -115,14 +119,14 @@ class Allowance:
     async def _known(self, account: Account) -> None:
         """Finds the targets that count, and waits until they know of other gateways and these of this one.
 
-        Others hear within a second that a gateway is there, and state what they have where it counts. So one that has
-        begun waits for that once; one that lost a target waits for what others let in by that one.
+        Others hear that a gateway is there, and ask where it asks. One that has begun waits for that once, and one that
+        lost a target waits for what others let in by that one.
         """
         self._find(account)  # a new one is told what there is, without the call that waits
-        while (wait_s := account.unknown_s(TELL_S + 2 * SOON_S, 2 * SOON_S)) > 0:
+        while (wait_s := account.unknown_s(2 * SOON_S)) > 0:
             account.waiting += 1
             try:
-                await asyncio.sleep(wait_s)
+                await asyncio.sleep(max(wait_s, LEAST_S))
             finally:
                 account.waiting -= 1
             self._find(account)
@@ -137,39 +141,47 @@ class Allowance:
         if lone or not account.homes:
             self._tell(account)
             return self._broken(account, tokens, 1 if lone else account.gateways)
-        first, later = account.homes[:1], account.homes[1:]
-        account.hold(len(permits), tokens)
+        claim = Claim(account, permits)
         try:
-            answers = await self._asked(account, first, len(permits), tokens)
+            return await self._claimed(account, claim)
         finally:
-            account.hold(-len(permits), -tokens)
-        why = _why(account.tenant, answers, len(permits))
+            claim.end()
+
+    async def _claimed(self, account: Account, claim: Claim) -> str:
+        first, later = account.homes[:1], account.homes[1:]
+        answers = await self._asked(account, first, claim)
+        why = _why(account.tenant, answers, claim.requests)
         if not why and not (answers and account.agreed):
-            answers += await self._asked(account, later, len(permits), tokens)
-            why = _why(account.tenant, answers, len(permits))
+            answers += await self._asked(account, later, claim)
+            why = _why(account.tenant, answers, claim.requests)
         elif not why:
             self._soon(account)
-        return why if answers else self._broken(account, tokens, account.gateways)
+        return why if answers else self._broken(account, claim.tokens, account.gateways)
 
-    async def _asked(self, account: Account, homes: Sequence[Link], requests: int, tokens: int) -> list[Standing]:
+    async def _asked(self, account: Account, homes: Sequence[Link], claim: Claim) -> list[Standing]:
         """What targets answer to a claim; those that do not are left out."""
-        tenant, asked = account.tenant, []
-        for home in homes:
-            own = account.own(home)
-            bounds = (tenant.most_requests, tenant.tokens_per_minute)
-            answer = home.state(Use(tenant.name, own[0] - requests, own[1] - tokens, requests, tokens, *bounds))
-            if answer is not None:
-                asked.append((home, own, answer))
+        asked = [answer for home in homes if (answer := self._ask(account, home, claim)) is not None]
         if asked:
-            await asyncio.wait([answer for _, _, answer in asked], timeout=ANSWER_S)
-        found = []
-        for home, own, answer in asked:
-            standing = answer.result() if answer.done() else None
-            if standing is not None:
-                found.append(standing)
-                if standing.granted:
-                    account.heard(home, standing, own)
-        return found
+            await asyncio.wait(asked, timeout=ANSWER_S)
+        return [standing for answer in asked if answer.done() and (standing := answer.result()) is not None]
+
+    def _ask(self, account: Account, home: Link, claim: Claim) -> "asyncio.Future[Standing | None] | None":
+        tenant, (requests, tokens) = account.tenant, account.own(home)
+        bounds = (tenant.most_requests, tenant.tokens_per_minute)
+        use = self._use(account, home, claim.requests, claim.tokens, *bounds)
+        return self._sent(account, home, use, (requests + claim.requests, tokens + claim.tokens), claim)
+
+    def _use(self, account: Account, home: Link, *claimed: int) -> Use:
+        return Use(next(self._numbers), account.last(home), account.tenant.name, *account.own(home), *claimed)
+
+    def _sent(
+        self, account: Account, home: Link, use: Use, own: tuple[int, int], claim: Claim | None = None
+    ) -> "asyncio.Future[Standing | None] | None":
+        """States something; the answer is noted as it comes, before whoever waits for it goes on."""
+        answer = home.state(use)
+        if answer is not None:
+            answer.add_done_callback(partial(self._noted, account, home, own, claim))
+        return answer
 
     def _broken(self, account: Account, tokens: int, gateways: int) -> str:
         """What this gateway's own part of the bounds forbids."""
@@ -195,21 +207,26 @@ class Allowance:
 
     def _told(self, account: Account) -> None:
         account.telling = False
-        self._state(account, account.homes if account.lone else account.homes[1:])
+        self._state(account, account.homes)
 
     def _state(self, account: Account, homes: Sequence[Link]) -> None:
         """States what there is; the answers are noted when they come."""
         for home in homes:
-            own = account.own(home)
-            answer = home.state(Use(account.tenant.name, *own))
-            if answer is not None:
-                answer.add_done_callback(partial(self._noted, account, home, own))
+            self._sent(account, home, self._use(account, home), account.own(home))
 
     @staticmethod
-    def _noted(account: Account, home: Link, own: tuple[int, int], done: "asyncio.Future[Standing | None]") -> None:
+    def _noted(
+        account: Account,
+        home: Link,
+        own: tuple[int, int],
+        claim: Claim | None,
+        done: "asyncio.Future[Standing | None]",
+    ) -> None:
         standing = None if done.cancelled() else done.result()
-        if standing is not None and home in account.homes:
+        if standing is not None:
             account.heard(home, standing, own)
+            if claim is not None and standing.granted:
+                claim.granted(home)
 
     def _account(self, tenant: Tenant) -> Account:
         account = self._accounts.get(tenant.name)

@@ -71,11 +71,12 @@ def ask(name: str, job: RoutedRequest) -> target_pb2.SessionRequest:
     return target_pb2.SessionRequest(ask=question)
 
 
-def use(number: int, stated: Use) -> target_pb2.SessionRequest:
+def use(stated: Use) -> target_pb2.SessionRequest:
     """What a tenant has at this gateway."""
     return target_pb2.SessionRequest(
         use=target_pb2.Use(
-            number=number,
+            number=stated.number,
+            heard=stated.heard,
             tenant=stated.tenant,
             requests=stated.requests,
             tokens=stated.tokens,

@@ -123,8 +123,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a tenant has at this gateway; `claims` requests ask to run with so many tokens beside, all or none."""
+    """What a tenant has at this gateway; `claims` requests ask to run with so many tokens beside, all or none.
 
+    Numbers increase with each statement. What was granted after `heard` is not part of what it states.
+    """
+
+    number: int
+    heard: int
     tenant: str
     requests: int
     tokens: int

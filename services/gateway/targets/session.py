@@ -136,10 +136,9 @@ class Session:
 
     def state(self, stated: Use) -> asyncio.Future[Standing | None]:
         """States what a tenant has at this gateway; the answer is None when the session is lost before it comes."""
-        self._names += 1
         answer: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
-        self._stated[self._names] = answer
-        self._send(frames.use(self._names, stated))
+        self._stated[stated.number] = answer
+        self._send(frames.use(stated))
         return answer
 
     def _send(self, frame: target_pb2.SessionRequest) -> None:

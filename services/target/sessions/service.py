@@ -33,7 +33,7 @@ from services.target.sessions.frames import frame_to_pb, numerics_to_pb
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.sessions import HEARTBEAT_S, GatewaySession, Sessions, SlowGatewayError, launched
 from services.target.sessions.starts import MAX_REQUEST_ID_BYTES, rule_from_pb, start_from_pb
-from services.target.sessions.tally import Bounds, Used
+from services.target.sessions.tally import Bounds, Granted, Used
 
 _LOG = logging.getLogger(__name__)
 _HELLO_TIMEOUT_S = 10.0
@@ -171,10 +171,12 @@ class TargetService(rpc.TargetServiceServicer):
         """Counts a tenant; the engine has no part in it."""
         sessions, tally = self._parts.sessions, self._parts.sessions.tally
         if use.claims:
+            claimed = Granted(use.number, use.claimed_requests or 1, use.claimed_tokens)
             most = Bounds(use.most_requests, use.most_tokens)
-            standing = tally.claim(session.number, use.tenant, use.claimed_tokens, most, use.claimed_requests or 1)
+            standing = tally.claim(session.number, use.tenant, claimed, most)
         else:
-            standing = tally.note(session.number, use.tenant, Used(use.requests, use.tokens))
+            heard = use.heard if use.HasField("heard") else None
+            standing = tally.note(session.number, use.tenant, Used(use.requests, use.tokens), heard)
         sessions.stand(session, use.number, standing)
 
     async def _start(self, session: GatewaySession, start: pb.Start) -> None:

@@ -12,6 +12,33 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
+class Granted:
+    """Requests of one claim, by its number, of which the gateway may not have heard yet."""
+
+    number: int
+    requests: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class Stated:
+    """What a session stated of a tenant, and what it was granted since."""
+
+    used: Used
+    granted: list[Granted]
+
+    @property
+    def requests(self) -> int:
+        """Those that were stated or granted."""
+        return self.used.requests + sum(one.requests for one in self.granted)
+
+    @property
+    def tokens(self) -> int:
+        """The same of tokens."""
+        return self.used.tokens + sum(one.tokens for one in self.granted)
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """The most that a tenant may have over all gateways; 0 is no bound."""
 
@@ -33,34 +60,37 @@ class Tally:
 
     def __init__(self) -> None:
         """Starts without statements."""
-        self._used: dict[str, dict[int, Used]] = {}
+        self._used: dict[str, dict[int, Stated]] = {}
 
     def __len__(self) -> int:
         """Tenants of which there are statements."""
         return len(self._used)
 
-    def note(self, session: int, tenant: str, used: Used) -> Standing:
-        """Takes a statement in place of what the session said before."""
+    def note(self, session: int, tenant: str, used: Used, heard: int | None = None) -> Standing:
+        """Takes a statement in place of what the session said before.
+
+        What was granted since the number that the gateway has `heard` counts beside it; None if it has heard of all.
+        """
         of_tenant = self._used.setdefault(tenant, {})
-        of_tenant[session] = used
-        if not (used.requests or used.tokens):
+        before = of_tenant.get(session)
+        late = [one for one in before.granted if heard is not None and one.number > heard] if before else []
+        of_tenant[session] = Stated(used, late)
+        if not (used.requests or used.tokens or late):
             self._forget(session, tenant)
         return self._standing(of_tenant, True)
 
-    def claim(self, session: int, tenant: str, tokens: int, most: Bounds, requests: int = 1) -> Standing:
+    def claim(self, session: int, tenant: str, claimed: Granted, most: Bounds) -> Standing:
         """Adds requests of one call and their tokens to what the session said before, if the bounds allow them all.
 
         A tenant without any token is let in whatever the call may need: else it could never run.
         """
         of_tenant = self._used.setdefault(tenant, {})
         now = self._standing(of_tenant, False)
-        full = most.requests and now.requests + requests > most.requests
-        spent = most.tokens and now.tokens and now.tokens + tokens > most.tokens
+        full = most.requests and now.requests + claimed.requests > most.requests
+        spent = most.tokens and now.tokens and now.tokens + claimed.tokens > most.tokens
         if full or spent:
             return now
-        mine = of_tenant.setdefault(session, Used())
-        mine.requests += requests
-        mine.tokens += tokens
+        of_tenant.setdefault(session, Stated(Used(), [])).granted.append(claimed)
         return self._standing(of_tenant, True)
 
     def leave(self, session: int) -> None:
@@ -75,6 +105,6 @@ class Tally:
             del self._used[tenant]
 
     @staticmethod
-    def _standing(of_tenant: dict[int, Used], granted: bool) -> Standing:
+    def _standing(of_tenant: dict[int, Stated], granted: bool) -> Standing:
         known = of_tenant.values()
         return Standing(granted, sum(one.requests for one in known), sum(one.tokens for one in known))

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,23 +11,15 @@ import pytest
 
 from services.common.request.errors import PacelineError, Reason
 from services.gateway.routing.crowd import Ring
-from services.gateway.targets import allowance as module
 from services.gateway.targets.account import Permit
 from services.gateway.targets.allowance import COUNTING, Allowance
 from services.gateway.targets.messages import Standing, Use
 from services.gateway.tenancy.admission import Bound, Tenant
-from services.target.sessions.tally import Bounds, Tally, Used
+from services.target.sessions.tally import Bounds, Granted, Tally, Used
+from tests.support.virtual_time import now, virtual
 
-CASES = 12
-STEP_S = 0.001
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that stalls for a moment loses no answer; what is awaited in seconds comes sooner."""
-    monkeypatch.setattr(module, "ANSWER_S", 30.0)
-    monkeypatch.setattr(module, "TELL_S", 0.05)
-    monkeypatch.setattr(module, "SOON_S", 0.01)
+CASES = 20
+STEP_S = 0.01
 
 
 @dataclass
@@ -47,29 +38,32 @@ class Line:
     def __init__(self, counter: Counter, session: int) -> None:
         self.counter, self.session = counter, session
         self.claims = 0
-        self._opened = time.monotonic()
+        self._opened = now()
+        self._reached = self._answered = 0.0
         counter.sessions.add(session)
 
     @property
     def open_s(self) -> float:
-        return time.monotonic() - self._opened
+        return now() - self._opened
 
     def state(self, use: Use) -> "asyncio.Future[Standing | None]":
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Standing | None] = loop.create_future()
         self.claims += use.claims > 0
-        loop.call_later(self.counter.lag_s, self._reach, use, answer)
+        self._reached = max(self._reached + 1e-6, now() + self.counter.lag_s)
+        loop.call_at(self._reached, self._reach, use, answer)
         return answer
 
     def _reach(self, use: Use, answer: "asyncio.Future[Standing | None]") -> None:
         tally = self.counter.tally
         if use.claims:
-            most = Bounds(use.most_requests, use.most_tokens)
-            found = tally.claim(self.session, use.tenant, use.claimed_tokens, most, use.claims)
+            claimed = Granted(use.number, use.claims, use.claimed_tokens)
+            found = tally.claim(self.session, use.tenant, claimed, Bounds(use.most_requests, use.most_tokens))
         else:
-            found = tally.note(self.session, use.tenant, Used(use.requests, use.tokens))
-        told = Standing(0, found.granted, found.requests, found.tokens, len(self.counter.sessions))
-        asyncio.get_running_loop().call_later(self.counter.lag_s, self._answer, answer, told)
+            found = tally.note(self.session, use.tenant, Used(use.requests, use.tokens), use.heard)
+        told = Standing(use.number, found.granted, found.requests, found.tokens, len(self.counter.sessions))
+        self._answered = max(self._answered + 1e-6, now() + self.counter.lag_s)
+        asyncio.get_running_loop().call_at(self._answered, self._answer, answer, told)
 
     @staticmethod
     def _answer(answer: "asyncio.Future[Standing | None]", told: Standing) -> None:
@@ -117,7 +111,7 @@ class Running:
             except PacelineError as error:
                 assert error.reason is Reason.TENANT_LIMIT
                 self.refused += 1
-                await asyncio.sleep(3 * STEP_S)
+                await asyncio.sleep(8 * STEP_S)
         assert len(permits) == answers
         self.now += answers
         self.most = max(self.most, self.now)
@@ -134,7 +128,7 @@ class Running:
 @asynccontextmanager
 async def gates(pools: Sequence[Pool]) -> Any:
     async with AsyncExitStack() as stack:
-        made = [Allowance(cast("Any", pool)) for pool in pools]
+        made = [Allowance(cast("Any", pool), now) for pool in pools]
         for one in made:
             task = asyncio.create_task(one.follow())
             stack.callback(task.cancel)
@@ -148,6 +142,7 @@ def views(chance: random.Random, names: Sequence[str], gateways: int) -> list[li
 
 
 @pytest.mark.parametrize("seed", range(CASES))
+@virtual
 async def test_a_bound_holds_over_gateways_that_do_not_see_all_targets(seed: int) -> None:
     chance = random.Random(seed)
     counters = [Counter(f"p{index}", chance.uniform(0, 2) * STEP_S) for index in range(chance.randint(1, 6))]
@@ -156,39 +151,42 @@ async def test_a_bound_holds_over_gateways_that_do_not_see_all_targets(seed: int
     pools = [Pool([one for one in counters if one.name in some], index) for index, some in enumerate(seen)]
     running = Running(chance.randint(1, 8))
     tenant = Tenant("t", bound=Bound(running.bound, 2**62))
-    async with gates(pools) as made, asyncio.timeout(60):
+    async with gates(pools) as made, asyncio.timeout(600):
         calls = []
-        for _ in range(30):
+        for _ in range(20):
             answers = chance.randint(1, min(running.bound, 4))
             lasts = [chance.uniform(0, 8) * STEP_S for _ in range(answers)]
             calls.append(asyncio.create_task(running.call(chance.choice(made), tenant, answers, lasts)))
             await asyncio.sleep(chance.random() * STEP_S)
         await asyncio.gather(*calls)
-    assert running.served == 30
+    assert running.served == 20
     assert running.most <= running.bound, f"{running.most} of {running.bound}"
 
 
+@virtual
 async def test_the_whole_bound_is_used_where_views_differ() -> None:
     """Shares, or a place that two gateways take from one another, would leave some of it free."""
     counters = [Counter(f"p{index}", STEP_S) for index in range(3)]
     pools = [Pool([one for one in counters if one.name != f"p{index}"], index) for index in range(2)]
     running, tenant = Running(6), Tenant("t", bound=Bound(6, 2**62))
-    async with gates(pools) as made, asyncio.timeout(60):
+    async with gates(pools) as made, asyncio.timeout(600):
         await asyncio.gather(*(running.call(made[index % 2], tenant, 1, [0.05]) for index in range(24)))
     assert running.most == 6
 
 
+@virtual
 async def test_calls_of_several_answers_are_let_in_whole() -> None:
     """Three calls of three answers, a bound of four: one after another, where their first answers alone would fit."""
     counters = [Counter(f"p{index}", STEP_S) for index in range(3)]
     pools = [Pool(counters, index) for index in range(3)]
     running, tenant = Running(4), Tenant("t", bound=Bound(4, 2**62))
-    async with gates(pools) as made, asyncio.timeout(60):
+    async with gates(pools) as made, asyncio.timeout(600):
         await asyncio.gather(*(running.call(gate, tenant, 3, [0.01] * 3) for gate in made))
     assert (running.most, running.served) == (3, 3)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
+@virtual
 async def test_a_bound_holds_while_gateways_come(seed: int) -> None:
     """Those that are there may believe that they are alone, or that all see what they see."""
     chance = random.Random(seed)
@@ -197,26 +195,27 @@ async def test_a_bound_holds_while_gateways_come(seed: int) -> None:
     print(f"seed {seed}: gateways see {seen}")
     running, made = Running(chance.randint(1, 5)), list[Allowance]()
     tenant = Tenant("t", bound=Bound(running.bound, 2**62))
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(600):
         calls = []
         for index, some in enumerate(seen):
             pool = Pool([one for one in counters if one.name in some], index)
             made += await stack.enter_async_context(gates([pool]))
             for _ in range(8):
-                lasts = [chance.uniform(0, 40) * STEP_S]
+                lasts = [chance.uniform(0, 1.5)]
                 calls.append(asyncio.create_task(running.call(chance.choice(made), tenant, 1, lasts)))
-                await asyncio.sleep(chance.uniform(0, 20) * STEP_S)
+                await asyncio.sleep(chance.uniform(0, 0.4))
         await asyncio.gather(*calls)
     assert running.most <= running.bound, f"{running.most} of {running.bound}"
 
 
+@virtual
 async def test_one_target_is_asked_where_all_gateways_reach_all() -> None:
     counters = [Counter(f"p{index}", 0.0) for index in range(5)]
     pools = [Pool(counters, index) for index in range(2)]
     running, tenant = Running(8), Tenant("t", bound=Bound(8, 2**62))
-    async with gates(pools) as made, asyncio.timeout(60):
+    async with gates(pools) as made, asyncio.timeout(600):
         await running.call(made[0], tenant, 1, [0.0])
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(4.0)
         before = {name: line.claims for name, line in pools[0].lines.items()}
         for _ in range(20):
             await running.call(made[0], tenant, 1, [0.0])
@@ -224,11 +223,12 @@ async def test_one_target_is_asked_where_all_gateways_reach_all() -> None:
     assert asked == [0, 0, 0, 0, 20]
 
 
+@virtual
 async def test_targets_that_go_take_no_bound_along() -> None:
     counters = [Counter(f"p{index}", STEP_S) for index in range(6)]
     pools = [Pool(counters, index) for index in range(3)]
     running, tenant, chance = Running(5), Tenant("t", bound=Bound(5, 2**62)), random.Random(1)
-    async with gates(pools) as made, asyncio.timeout(60):
+    async with gates(pools) as made, asyncio.timeout(600):
         calls = []
         for index in range(60):
             calls.append(asyncio.create_task(running.call(made[index % 3], tenant, 1, [10 * STEP_S])))
@@ -242,6 +242,7 @@ async def test_targets_that_go_take_no_bound_along() -> None:
     assert running.most <= 5
 
 
+@virtual
 async def test_a_prompt_of_several_answers_is_used_once() -> None:
     tenant = Tenant("t", bound=None, tokens_per_minute=10_000)
     async with gates([Pool([Counter("p", 0.0)], 0)]) as (gate,):

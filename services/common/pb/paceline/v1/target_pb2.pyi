@@ -323,6 +323,7 @@ class Use(google.protobuf.message.Message):
     MOST_REQUESTS_FIELD_NUMBER: builtins.int
     MOST_TOKENS_FIELD_NUMBER: builtins.int
     CLAIMED_REQUESTS_FIELD_NUMBER: builtins.int
+    HEARD_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Number of this statement in its session; the answer repeats it."""
     tenant: builtins.str
@@ -341,6 +342,10 @@ class Use(google.protobuf.message.Message):
     """Most tokens of the tenant in a minute over all gateways; 0: not bounded."""
     claimed_requests: builtins.int
     """Requests that are asked for, all or none; 0 is one. An older target grants one, and hears of the others when they run."""
+    heard: builtins.int
+    """Number of the last statement about the tenant whose answer the gateway has. What was granted after it is not part of what is stated, and
+    counts beside it; absent: all that is granted is part of it.
+    """
     def __init__(
         self,
         *,
@@ -353,8 +358,11 @@ class Use(google.protobuf.message.Message):
         most_requests: builtins.int = ...,
         most_tokens: builtins.int = ...,
         claimed_requests: builtins.int = ...,
+        heard: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["claimed_requests", b"claimed_requests", "claimed_tokens", b"claimed_tokens", "claims", b"claims", "most_requests", b"most_requests", "most_tokens", b"most_tokens", "number", b"number", "requests", b"requests", "tenant", b"tenant", "tokens", b"tokens"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_heard", b"_heard", "heard", b"heard"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_heard", b"_heard", "claimed_requests", b"claimed_requests", "claimed_tokens", b"claimed_tokens", "claims", b"claims", "heard", b"heard", "most_requests", b"most_requests", "most_tokens", b"most_tokens", "number", b"number", "requests", b"requests", "tenant", b"tenant", "tokens", b"tokens"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_heard", b"_heard"]) -> typing.Literal["heard"] | None: ...
 
 global___Use = Use
 
