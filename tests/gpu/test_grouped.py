@@ -34,8 +34,9 @@ def poisoned(x_TD: Tensor, row: int) -> Tensor:
     return other
 
 
-def test_rows_are_rounded_as_in_torch() -> None:
-    x = randn(7, 1280, dtype=torch.bfloat16)
+@pytest.mark.parametrize("rows", [7, 100])
+def test_rows_are_rounded_as_in_torch(rows: int) -> None:
+    x = randn(rows, 1280, dtype=torch.bfloat16)
     x[1], x[2, :128], x[3] = 0.0, 448.0, x[3] * 1e30
     for got, expected in zip(rounded_rows(x), rows_in_torch(x), strict=True):
         assert torch.equal(got.float(), expected.float())

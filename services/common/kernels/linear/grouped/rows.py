@@ -1,4 +1,7 @@
-"""Rounds rows to e4m3 codes on the GPU, a program for some groups of a row. Bytes for T rows: `T D (e + 1)`."""
+"""Rounds rows to e4m3 codes on the GPU, a program for some groups of a row. Bytes for T rows: `T D (e + 1)`.
+
+Of many rows a program has four times the groups: a thread that waits for eight numbers alone has too few under way.
+"""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
 
@@ -12,8 +15,9 @@ from services.common.kernels.linear.persistent.grouped import GROUP
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 _MOST, _GROUP = tl.constexpr(MOST), tl.constexpr(GROUP)
-_GROUPS, _WARPS = 8, 4
-"""Of a program."""
+_FEW_ROWS = 64
+_FEW, _MANY = (8, 4), (32, 8)
+"""Groups and warps of a program, of up to so many rows and of more."""
 
 
 def rounded_rows(rows_TD: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,8 +26,9 @@ def rounded_rows(rows_TD: Tensor) -> tuple[Tensor, Tensor]:
     rows, depth = rows_TD.shape
     codes_TD = torch.empty(rows_TD.shape, dtype=CODE, device=rows_TD.device)
     scale_TG = torch.empty((rows, depth // GROUP), dtype=torch.float32, device=rows_TD.device)
-    _round_kernel[(rows, triton.cdiv(depth // GROUP, _GROUPS))](
-        rows_TD, codes_TD, scale_TG, depth // GROUP, GROUPS=_GROUPS, PDL=PDL, num_warps=_WARPS, **LAUNCH,
+    groups, warps = _FEW if rows <= _FEW_ROWS else _MANY
+    _round_kernel[(rows, triton.cdiv(depth // GROUP, groups))](
+        rows_TD, codes_TD, scale_TG, depth // GROUP, GROUPS=groups, PDL=PDL, num_warps=warps, **LAUNCH,
     )  # fmt: skip
     return codes_TD, scale_TG
 
