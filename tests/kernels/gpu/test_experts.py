@@ -234,6 +234,20 @@ def test_an_expert_behind_the_others_has_the_bits_of_products_of_its_own(dtype: 
     assert torch.equal(streams[0], streams[1])
 
 
+@pytest.mark.parametrize("rows", [1, 5, FEW])
+@pytest.mark.parametrize("followed", [False, True])
+def test_an_expert_is_counted_once_a_forward_in_which_it_has_rows(rows: int, followed: bool) -> None:
+    """However many they are, padding left out, and behind what was counted before."""
+    uses_E = torch.arange(COUNT, dtype=torch.int32, device=DEVICE)
+    expected_E = uses_E.clone()
+    for seed in range(3):
+        gates_TF, live_T = randn(rows, 16, seed=seed), torch.arange(rows, device=DEVICE) % 3 != 1 + seed
+        routes = route(gates_TF, live_T, COUNT, TOP_K, True, uses_E, followed=followed)
+        counts_E = torch.bincount(routes.ids_TK[live_T].flatten(), minlength=COUNT)
+        expected_E += (counts_E > 0).int()
+    assert torch.equal(uses_E, expected_E)
+
+
 @pytest.mark.parametrize("pairs", [1, 8, 300, 4096])
 @pytest.mark.parametrize("experts", [6, 128])
 def test_the_grid_has_room_for_every_tile(pairs: int, experts: int) -> None:

@@ -64,6 +64,9 @@ def route_few_kernel(
     inside, there, bias = expert < COUNT, row < rows, bias_ptr
     if bias_ptr is not None:
         bias = by_row(bias_ptr, expert, inside, ROWS, COUNT_PAD)
+    one, uses = tl.arange(0, COUNT_PAD), 0
+    if uses_ptr is not None:  # which the last round counted, so it is there
+        uses = tl.load(uses_ptr + one, mask=one < COUNT, other=0)
     await_previous(PDL)
     live = there
     if live_ptr is not None:
@@ -77,23 +80,23 @@ def route_few_kernel(
         asked = rank < TOP_K
         tl.store(ids_ptr + rank, tl.where(live, chosen, COUNT), mask=asked)
         tl.store(weights_ptr + rank, weights, mask=asked)
-        place_alone(
-            chosen, asked & live, rank, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles, COUNT, TOP_K, TILE, RANKS
-        )
+        place_alone(chosen, asked & live, rank, order_ptr, tiles_ptr, count_ptr, most_tiles, COUNT, TOP_K, TILE, RANKS)
     else:
         # Each expert that is taken stores its own: what lies by rank would go from warp to warp, rank by rank.
         at = row * TOP_K + ranks
         tl.store(ids_ptr + at, tl.where(live, expert, COUNT), mask=taken & there)
         tl.store(weights_ptr + at, every, mask=taken & there)
         place_few(
-            (taken & live).to(tl.int32), ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+            (taken & live).to(tl.int32), ranks, row, rows, order_ptr, tiles_ptr, count_ptr, most_tiles,
             COUNT, COUNT_PAD, TOP_K, ROWS, TILE, RANKS,
         )  # fmt: skip
+    if uses_ptr is not None:
+        tl.store(uses_ptr + one, uses + 1, mask=tl.max((taken & live).to(tl.int32), 0) != 0)
 
 
 @triton.jit
 def place_alone(
-    chosen, taken, rank, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+    chosen, taken, rank, order_ptr, tiles_ptr, count_ptr, most_tiles,
     COUNT: tl.constexpr, TOP_K: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
     """Place a row that is alone: a rank is a tile, nothing is counted; that of the expert behind all is the first."""
@@ -106,13 +109,11 @@ def place_alone(
         tl.store(tiles_ptr, COUNT)
         tl.store(tiles_ptr + most_tiles, 1)
     tl.store(count_ptr, FIRST + tl.sum(tl.sum(taken.to(tl.int32), 1), 0))
-    if uses_ptr is not None:
-        tl.store(uses_ptr + chosen, tl.load(uses_ptr + chosen, mask=taken, other=0) + 1, mask=taken)
 
 
 @triton.jit
 def place_few(
-    taken, ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
+    taken, ranks, row, rows, order_ptr, tiles_ptr, count_ptr, most_tiles,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     RANKS: tl.constexpr,
 ):  # fmt: skip
@@ -132,8 +133,6 @@ def place_few(
         tl.store(tiles_ptr + tiles, COUNT)
         tl.store(tiles_ptr + most_tiles + tiles, rows)
     tl.store(count_ptr, tiles + RANKS - TOP_K)
-    if uses_ptr is not None:
-        tl.store(uses_ptr + one, tl.load(uses_ptr + one, mask=used != 0) + 1, mask=used != 0)
 
 
 @triton.jit
