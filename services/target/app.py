@@ -25,7 +25,7 @@ from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, client_names
 from services.target.build_device import Worker, build_worker
 from services.target.build_services import Services, build_services, rehearsal
-from services.target.drain import DrainParts, drain
+from services.target.drain import drain
 from services.target.engine.watch import keep_health
 from services.target.sessions.service import TargetService
 from services.target.sessions.sessions import post
@@ -104,16 +104,8 @@ class TargetApp:
         self._draining = True
         services = self._services
         if services is not None and not self._dead:
-            await drain(
-                DrainParts(
-                    set_serving=self._server.set_serving,
-                    submit=services.thread.submit,
-                    engine=services.thread.engine,
-                    sessions=services.sessions,
-                    propagation_s=self._settings.propagation_s,
-                    grace_s=self._settings.drain_grace_s,
-                )
-            )
+            settings, serving = self._settings, self._server.set_serving
+            await drain(serving, services.thread, services.sessions, settings.propagation_s, settings.drain_grace_s)
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import ClassVar
 
 from services.target.core.commands import CloseSession, Command, OpenSession
 from services.target.core.launching import LAUNCH_S, Launching
@@ -45,7 +46,7 @@ class GoAwayFrame:
     """The target will end; requests that still run after ``grace_s`` seconds are moved."""
 
     grace_s: float
-    large: bool = False
+    large: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class StandingFrame:
     number: int
     standing: Standing
     gateways: int
-    large: bool = False
+    large: ClassVar[bool] = False
 
 
 Frame = RoundFrame | GoAwayFrame | StandingFrame

@@ -22,7 +22,7 @@ from services.target.core.inbox import Inbox
 from services.target.core.launching import LAUNCH_S, Launching
 from services.target.core.load import Load
 from services.target.core.messages import Update
-from services.target.drain import DrainParts, drain
+from services.target.drain import drain
 from services.target.engine.thread import EngineThread
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
@@ -290,16 +290,7 @@ async def test_drain_says_go_away_and_moves_what_is_left(target: Target) -> None
         frame = start("long", prompt(2, 9, VOCAB), 110)
         long = await client.start(frame)
         await long.at_least(1)
-        await drain(
-            DrainParts(
-                set_serving=target.server.set_serving,
-                submit=target.thread.submit,
-                engine=target.rig.engine,
-                sessions=target.sessions,
-                propagation_s=0.0,
-                grace_s=2.0,
-            )
-        )
+        await drain(target.server.set_serving, target.thread, target.sessions, propagation_s=0.0, grace_s=2.0)
         assert (await short.ended()).finish_reason == types.FINISH_REASON_LENGTH
         assert (await long.ended()).moved
         assert long.tokens == target.output(frame, len(long.tokens))
