@@ -5,7 +5,7 @@ The next round is planned before the present one has landed, as where flags hand
 
 import json
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -26,6 +26,7 @@ MEASURED = Path(__file__).parents[4] / "tests/bench/results/gpu_h200_adaptive_P6
 BUCKETS = buckets_of(128)
 VERIFY, PLAIN = 0.82, 0.98
 """What warm-up measures of a round with drafts, and of one without: the verify alone."""
+_DRAWS = 1 << 20
 _RAMP = 24
 """Prompts that are computed while decoding pauses; then a round is due."""
 _JITTER = 0.03
@@ -108,27 +109,40 @@ class Drafter:
 
     def __init__(self, *kinds: Sequence[Sequence[float]]) -> None:
         self._kinds = kinds
+        self._limits = [[[_DRAWS * below for below in accumulate(chances)] for chances in kind] for kind in kinds]
         self._trees: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+        self._trunks: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def accepted(self, draws: Sequence[int], width: int) -> tuple[list[int], tuple[int, ...]]:
-        """Rows that are accepted by the tokens' draws, and those of the first children; of a chain it has none."""
-        tree, count = isinstance(width, Tree), len(self._kinds)
-        reach = min(width - 1, len(self._kinds[0]), len(draws))
-        of = tuple(draw % count for draw in draws[:reach])
-        nodes = self._tree(width, of) if tree else {(0,) * row: row for row in range(1, reach + 1)}
+    def accepted(self, draws: Sequence[int], width: int, place: int = 0) -> tuple[list[int], tuple[int, ...]]:
+        """Rows that are accepted by the draws from a place on, and those of the first children; of a chain it has none.
+
+        Loads ask for nothing more often than this.
+        """
+        count, limits = len(self._kinds), self._limits
+        reach = min(width - 1, len(self._kinds[0]), len(draws) - place)
+        if not isinstance(width, Tree):
+            for depth in range(reach):
+                draw = draws[place + depth]
+                if draw >= limits[draw % count][depth][0]:
+                    return list(range(1, depth + 1)), ()
+            return list(range(1, reach + 1)), ()
+        of = tuple([draw % count for draw in draws[place : place + reach]])
+        nodes = self._tree(width, of)
         path: tuple[int, ...] = ()
         rows: list[int] = []
-        for depth, (kind, draw) in enumerate(zip(of, draws, strict=False)):
-            below = accumulate(self._kinds[kind][depth])
-            path = (*path, sum(draw >= (1 << 20) * chance for chance in below))
+        for depth, kind in enumerate(of):
+            path = (*path, bisect_right(limits[kind][depth], draws[place + depth]))
             if path not in nodes:
                 break
             rows.append(nodes[path])
-        return rows, tuple(row for path, row in nodes.items() if not any(path)) if tree else ()
+        asked = (width, *of)
+        if asked not in self._trunks:
+            self._trunks[asked] = tuple([row for path, row in nodes.items() if not any(path)])
+        return rows, self._trunks[asked]
 
     def _tree(self, width: int, of: tuple[int, ...]) -> Mapping[tuple[int, ...], int]:
-        chances = [self._kinds[kind][depth] for depth, kind in enumerate(of)]
         if (width, *of) not in self._trees:
+            chances = [self._kinds[kind][depth] for depth, kind in enumerate(of)]
             heap: list[tuple[float, tuple[int, ...]]] = [(-chances[0][0], (0,))]
             found: dict[tuple[int, ...], int] = {}
             while heap and len(found) + 1 < width:
@@ -174,7 +188,7 @@ class Served:
         first = self._requests
         self._requests += requests
         self._draws = {
-            uid: random.Random(self._seed << 20 | uid).choices(range(1 << 20), k=2 * tokens)
+            uid: random.Random(self._seed << 20 | uid).choices(range(_DRAWS), k=2 * tokens)
             for uid in range(first, first + requests)
         }
         waiting, total = list(self._draws), 0.0
@@ -215,7 +229,7 @@ class Served:
                 continue
             place = tokens - self._left[uid]
             drafter = self._drafters[uid % len(self._drafters)]
-            path, trunk = drafter.accepted(self._draws[uid][place:], take)
+            path, trunk = drafter.accepted(self._draws[uid], take, place)
             accepted = min(len(path), self._left[uid] - 1)
             self._left[uid] -= accepted + 1
             committed += accepted + 1
