@@ -245,7 +245,7 @@ class Crowd:
 
 @asynccontextmanager
 async def recording(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fakes: list[FakeTarget] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Harness, Client, Lines, Kept]]:
     """A gateway whose lines and spans are kept."""
     file, kept, lines = folder / "tenants.toml", Kept(), Lines()
@@ -257,7 +257,7 @@ async def recording(
     monkeypatch.setattr(logger, "level", logging.INFO)
     logger.addHandler(lines)
     try:
-        fakes = [FakeTarget(slots=AT_ONCE, keys=KeyStore())]
+        fakes = fakes or [FakeTarget(slots=AT_ONCE, keys=KeyStore())]
         async with serving(folder, fakes, tenants=str(file), max_requests=10_000, **settings) as (one, client):
             yield one, client, lines, kept
     finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -11,7 +12,7 @@ import grpc
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.serving.tracing import from_metadata
 from services.gateway.streams import request_id
-from services.gateway.streams.calls import Calls
+from services.gateway.streams.calls import Call, Calls
 from services.gateway.tenancy.auth import current_tenant
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._calls.of(*start) as call:
                 self._calls.belongs(call, current_tenant().name)
                 call.time_s = context.time_remaining()
-                return await behaviour(request, context)
+                with _coded(call, context):
+                    return await behaviour(request, context)
 
         return serve
 
@@ -57,11 +59,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with self._calls.of(*start) as call:
                 self._calls.belongs(call, current_tenant().name)
                 call.time_s = context.time_remaining()
-                responses = behaviour(request, context)
-                if inspect.isawaitable(responses):
-                    await responses
-                    return
-                async for response in responses:
-                    yield response
+                with _coded(call, context):
+                    responses = behaviour(request, context)
+                    if inspect.isawaitable(responses):
+                        await responses
+                        return
+                    async for response in responses:
+                        yield response
 
         return serve
+
+
+@contextmanager
+def _coded(call: Call, context: Any) -> Iterator[None]:
+    """Tells the record the code that a service set by itself, whether it aborted the call or went on."""
+    try:
+        yield
+    finally:
+        code = context.code()
+        if code:
+            call.aborted(code.value[0] if isinstance(code, grpc.StatusCode) else code)

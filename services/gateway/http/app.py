@@ -55,6 +55,9 @@ class HttpApp:
                     await self._ended(call, connection, exchange)
                 finally:
                     call.answered(exchange.status, exchange.status >= HTTPStatus.BAD_REQUEST)
+                    if connection.overruled is not None:
+                        call.failed(connection.overruled)
+                        call.status = int(connection.overruled.status)
         except asyncio.CancelledError:  # while it was told why its request ends
             connection.abort()
         finally:

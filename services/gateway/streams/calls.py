@@ -19,6 +19,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+import grpc
+
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.serving import logs
@@ -100,8 +102,12 @@ class Call:
             over = self._over
             self.code = Code.DEADLINE_EXCEEDED if over else Code.CANCELLED
             self.reason = Reason.DEADLINE.value if over else ""
-        else:
+        elif not isinstance(error, grpc.aio.AbortError) or self.code is Code.OK:
             self.code, self.reason = Code.INTERNAL, Reason.INTERNAL.value
+
+    def aborted(self, code: int) -> None:
+        """A service that is not ours, such as gRPC's for health, ends it with a code of its own."""
+        self.code = Code(code)
 
     def answered(self, status: int, failed: bool) -> None:
         """It has an answer over HTTP, by which alone some calls fail, such as a probe of one that is not ready."""

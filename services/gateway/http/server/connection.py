@@ -47,7 +47,10 @@ class Flow(FlowControl):
 
 
 class Connection(H11Protocol):
-    """Closes when headers take too long or a refused body goes on; one that waits makes room for others."""
+    """Closes when headers take too long or a refused body goes on; one that waits makes room for others.
+
+    `overruled` is what its client heard in place of an answer: the rest of the request was none.
+    """
 
     conn: Wire
     flow: Flow
@@ -63,6 +66,7 @@ class Connection(H11Protocol):
         self.conn = Wire()
         self.app = partial(serve, self)
         self.lost = False
+        self.overruled: RefusedError | None = None
         self._refused = refused
         self._seat = seat
         self._turns = turns
@@ -162,6 +166,7 @@ class Connection(H11Protocol):
             return
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # who waits for the rest of a body shall not answer too
+            self.overruled = self.conn.fault
             self.cycle.message_event.set()
         else:
             self._refused(self.conn.fault)
