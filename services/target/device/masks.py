@@ -68,11 +68,20 @@ class Masks:
                 torch.zeros(like.shape, dtype=like.dtype, pin_memory=True)
                 for like in (slots.mask_SWN, slots.walked_SK, self._made_S, self._made_S, pool.mailbox_SK)
             )
+        self._view()
         # A step on a CPU needs its cores itself, and waits for masks anyway.
         self._threads = None if self._stream is None else _pool()
         self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
         most = pool.settings.buckets[-1], pool.settings.widest - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
+
+    def _view(self) -> None:
+        """The host's memory as arrays: to take a place of a tensor costs more than to write there."""
+        self._masks, self._walked, self._made = (
+            each.numpy() for each in (self._mask_SWN, self._walked_SK, self._numbers_S)
+        )
+        told_SW = self._inputs.mask_gate.told_SW
+        self._words_SW2 = told_SW.numpy().view(np.int32).reshape(*told_SW.shape, 2)
 
     @property
     def beside(self) -> bool:
@@ -136,6 +145,8 @@ class Masks:
 
     def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
+        if not held:
+            return
         rows = _by_misses(held, drafts)
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
             # Those that threads fill have their masks at one time, others one behind the other.
@@ -175,8 +186,11 @@ class Masks:
         """
         rows = _by_misses(held, drafts)
         slots = [slot for slot, _, _ in rows]
-        aheads = [self._ahead(row, at, self._told(slots, width, number)) for at, row in enumerate(rows)]
-        choices_RW = self._choices(slots, width, number, ran)
+        aheads, choices_RW = list[Ahead | None](), self._told(slots, width, number)
+        for at, row in enumerate(rows):
+            choices_RW = self._told(slots, width, number) if choices_RW is None else choices_RW
+            aheads.append(self._ahead(row, at, choices_RW))
+        choices_RW = self._choices(slots, width, number, ran) if choices_RW is None else choices_RW
         if choices_RW is None:
             return
         untold, since = list[int](), perf_counter()
@@ -204,8 +218,7 @@ class Masks:
 
     def _told(self, slots: Sequence[int], width: int, number: int) -> list[list[int]] | None:
         """The same if the step has told it already."""
-        words_S2 = self._inputs.mask_gate.told_SW.numpy().view(np.int32)
-        told_RW2 = words_S2[slots, : 2 * width].reshape(len(slots), width, 2)
+        told_RW2 = self._words_SW2[slots, :width]
         if not (told_RW2[..., 1] == number & LAST_BITS).all():
             return None
         choices: list[list[int]] = told_RW2[..., 0].tolist()
@@ -223,9 +236,12 @@ class Masks:
 
     def _choose(self, row: Row, ahead: Ahead | None, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
-        _, seat, offered = row
+        slot, seat, offered = row
         drafts = offered.tokens[: seat.most_drafts]
-        path_MN, walker = self._room_BWN[0, : len(drafts) + 1], _walker(seat)
+        # Rows of a chain have their masks where they are read, those of a tree get theirs from a path's.
+        there = not drafts or offered.rows[len(drafts) - 1] == len(drafts)
+        path_MN = (self._masks[slot] if there else self._room_BWN[0])[: len(drafts) + 1]
+        walker = _walker(seat)
         told, early = _at_rows(choices, offered)[: len(path_MN)], self._early(seat, width)
         allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
         if ahead is not None and allowed is not None and len(allowed) == len(ahead.taken) < len(drafts):
@@ -233,7 +249,7 @@ class Masks:
             if has_bit(path_MN[last], drafts[last]):  # its choice was refused, so it may choose the draft yet
                 ahead = walker.ahead(drafts)
                 allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
-        self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width)
+        self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width, there)
 
     def _early(self, seat: HostSlot, width: int) -> tuple[int, Sequence[int]]:
         """Rows at which it is too early for stop tokens, and these."""
@@ -247,8 +263,7 @@ class Masks:
     def _tell(self, slots: Sequence[int], number: int) -> None:
         """Copies masks, and behind them the words that say so."""
         self._copy(slots)
-        for slot in slots:
-            self._numbers_S[slot] = number
+        self._made[slots] = number
         if self._stream is not None:
             first, end = min(slots), max(slots) + 1
             self._made_S[first:end].copy_(self._numbers_S[first:end], non_blocking=True)
@@ -269,20 +284,22 @@ class Masks:
         for row, path_MN, allowed in zip(rows, paths, fill(_call, *work), strict=True):
             self._place(row, path_MN, allowed, width)
 
-    def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int) -> None:
-        """Puts the masks of a path where its rows have theirs."""
+    def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int, there: bool = False) -> None:
+        """Puts the masks of a path where its rows have theirs, unless they are there; and the drafts that it takes."""
         slot, seat, offered = row
-        masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
+        masks_WN, walked_K = self._masks[slot], self._walked[slot]
         rows, walked = [0, *offered.rows[: seat.most_drafts]], len(allowed)
         walked_K[:] = -1
-        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
+        if walked:
+            walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
         early, stops = self._early(seat, width)
         if early:
             for mask_N in with_any(path_MN[: min(early, walked + 1)], stops):
                 without(mask_N, stops)
         of_path = rows[: walked + 1]
         chain = of_path[-1] == walked  # a copy by places takes ten times as long
-        masks_WN[slice(walked + 1) if chain else of_path] = path_MN[: walked + 1]
+        if not there:
+            masks_WN[slice(walked + 1) if chain else of_path] = path_MN[: walked + 1]
 
     def mend(self, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
         """Mends drafts of chains that break a rule, in the mailbox, before their step reads it (ADR 0058).

@@ -53,6 +53,15 @@ def set_bit(mask_N: Array, token: int) -> None:
     mask_N.view(np.uint32)[token // WORD] |= np.uint32(1 << token % WORD)
 
 
+def only_each(masks_WN: Array, tokens: Sequence[int]) -> None:
+    """Has the first masks allow nothing but one of the tokens each, in their order."""
+    if tokens:
+        masks_WN[: len(tokens)] = 0
+        words_WN = masks_WN.view(np.uint32)
+        for row, token in enumerate(tokens):
+            words_WN[row, token // WORD] = 1 << token % WORD
+
+
 def clear_bit(mask_N: Array, token: int) -> None:
     """Forbids a token."""
     mask_N.view(np.uint32)[token // WORD] &= np.uint32(~(1 << token % WORD) & 0xFFFFFFFF)

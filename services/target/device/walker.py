@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from services.common.request.grammar import Grammar
 from services.target.device.echo import Echo
 from services.target.device.mind import Mind
-from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
+from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, only_each, set_bit
 
 Array = NDArray[Any]
 
@@ -156,7 +156,10 @@ class Walker:
         matcher = self._matcher
         assert matcher is not None, "without a matcher no mask is the matcher's"
         taken, consumed, walked = ahead.taken, 0, len(ahead.taken)
-        for row, (mask_N, choice, way) in enumerate(zip(masks_WN, choices, ahead.ways, strict=False)):
+        right = self._right(taken, choices, early, stops)
+        only_each(masks_WN, taken[:right])
+        for row in range(right, min(len(masks_WN), len(choices), len(ahead.ways))):
+            mask_N, choice, way = masks_WN[row], choices[row], ahead.ways[row]
             draft = taken[row] if row < len(taken) else None
             barred = choice < 0 or choice in self._grammar.eos_ids or (row < early and choice in stops)
             if not barred and choice == draft:
@@ -176,6 +179,15 @@ class Walker:
                 walked = row
                 break
         return None if self._fails(consumed) else taken[:walked]
+
+    def _right(self, taken: Sequence[int], choices: Sequence[int], early: int, stops: Sequence[int]) -> int:
+        """How many drafts are what their rows choose and may choose, one behind the other; no draft ends a grammar."""
+        right = 0
+        for draft, choice in zip(taken, choices, strict=False):
+            if draft != choice or (right < early and choice in stops):
+                break
+            right += 1
+        return right
 
     def _follows(self, matcher: LLMatcher, path: Sequence[int], way: int) -> bool:
         """Whether the mask behind a path has its last token: where there is one way, no other spelling of it."""
@@ -298,8 +310,7 @@ class Walker:
 
 
 def _only(mask_N: Array, token: int) -> None:
-    mask_N[:] = 0
-    set_bit(mask_N, token)
+    only_each(mask_N[None], (token,))
 
 
 def _compute(matcher: LLMatcher, mask_N: Array) -> bool:

@@ -38,6 +38,7 @@ def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
     twin._pool = replace(pool, mailbox_SK=pool.mailbox_SK.clone())
     for name in ("_mask_SWN", "_walked_SK", "_numbers_S", "_mended_S", "_mailbox_SK"):
         setattr(twin, name, torch.full_like(getattr(twin, name), 7))
+    twin._view()
     return twin
 
 
