@@ -8,6 +8,7 @@ from torch import Tensor
 from services.common.kernels.accept import SlotState, peek
 from services.common.kernels.nodes import Nodes
 from services.common.kernels.wait_masks import wait_masks
+from services.common.pair.arena.flags import setter
 
 LIMIT_S = 0.02
 """The longest wait of a round, behind its forward. The rows of a host that is later commit nothing in that round."""
@@ -30,11 +31,9 @@ class MaskGate:
         self.made_S = torch.zeros(len(slots.masked_S), dtype=torch.int64, device=device)
         self.mended_S = torch.zeros_like(self.made_S)
         self._number_1 = torch.zeros(1, dtype=torch.int64, device=device)
+        self.expect = setter(self._number_1[0])
+        """Says whose round the next step is: masks that were made before do not hold for it."""
         self._ready_B = torch.zeros(most_rows, dtype=torch.int32, device=device)
-
-    def expect(self, number: int) -> None:
-        """The next step is this round's, and masks that were made before do not hold for it."""
-        self._number_1.fill_(number)
 
     def tell(self, logits_BWV: Tensor, rows_B: Tensor, noise_BWV: Tensor | None, nodes: Nodes | None) -> None:
         """Enqueues what tells the host the choices that rows would have without masks."""

@@ -6,42 +6,29 @@ The host does it while the step's forward runs: it needs the drafts, and what th
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
-from itertools import takewhile
 from time import perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from services.common.kernels.accept import LAST_BITS
-from services.common.kernels.mailbox import read_mailbox
-from services.common.kernels.nodes import Nodes, first_path
+from services.common.pair.arena.flags import row_copier
 from services.target.device.context import Pool
+from services.target.device.drafted import NEAR_S, Path
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
 from services.target.device.vocabulary import has_bit, with_any, without
 from services.target.device.walker import Ahead, Walker
 
-Watch = Callable[[torch.cuda.Event | None], None]
-_NEAR_S = 0.002
-"""Drafts that take longer are waited for with sleep; masks that were made so long ago are told."""
 _MOST_MENDED = 1
 """Rows of a round that are mended on a GPU: four wait there for longer than what their drafts bring (ADR 0058)."""
 _MASKS_US = 1000.0
 """That masks of a request take, behind some ten drafts."""
 _MOST_THREADS = 8
 """That make masks at a time."""
-
-
-class Path(NamedTuple):
-    """The drafts of a row that masks are made for, one behind the other, and the rows of the round that they have."""
-
-    rows: Sequence[int] = ()
-    tokens: Sequence[int] = ()
 
 
 Array = NDArray[Any]
@@ -72,15 +59,19 @@ class Masks:
         # A step on a CPU needs its cores itself, and waits for masks anyway.
         self._threads = None if self._stream is None else _pool()
         self._room_BWN = np.empty((pool.settings.buckets[-1], *slots.mask_SWN.shape[1:]), np.int32)
-        most = pool.settings.buckets[-1], pool.settings.widest - 1
-        self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
 
     def _view(self) -> None:
         """The host's memory as arrays: to take a place of a tensor costs more than to write there."""
         self._masks, self._walked, self._made = (
             each.numpy() for each in (self._mask_SWN, self._walked_SK, self._numbers_S)
         )
-        told_SW = self._inputs.mask_gate.told_SW
+        slots, gate = self._slots, self._inputs.mask_gate
+        if self._stream is not None:
+            self._copies = [row_copier(self._mask_SWN, slots.mask_SWN), row_copier(self._walked_SK, slots.walked_SK)]
+            self._say_made = row_copier(self._numbers_S, self._made_S)
+            self._say_mended = row_copier(self._mended_S, gate.mended_S)
+            self._post_rows = row_copier(self._mailbox_SK, self._pool.mailbox_SK)
+        told_SW = gate.told_SW
         self._words_SW2 = told_SW.numpy().view(np.int32).reshape(*told_SW.shape, 2)
 
     @property
@@ -95,64 +86,22 @@ class Masks:
         """
         return not self.beside or (len(seated) <= _MOST_MENDED and all(seat.masked for _, seat in seated))
 
-    def offer(
-        self, bucket: int, width: int, watch: Watch, nodes: bool = False, mends: bool = False
-    ) -> Callable[[], list[Path]]:
-        """Enqueues the reading of a round's drafts; returns what waits for them by `watch` and tells each row's.
-
-        Where rows are `nodes` it tells the path of first children: a grammar walks one path. Where it `mends` the step
-        behind waits until `mend` was called.
-        """
-        pool, inputs = self._pool, self._inputs
-        if inputs.gate is not None and inputs.gate.serves(bucket):
-            inputs.gate.hold(inputs.expected_2)
-        out_BK = self._drafts_N[: bucket * (width - 1)].view(bucket, width - 1)
-        read_mailbox(
-            pool.mailbox_SK, pool.tag_S3, inputs.rows_B[:bucket], pool.state.epoch_S, inputs.expected_2,
-            pool.model.spec.vocab_size, out_BK,
-        )  # fmt: skip
-        parents_BK = self._parents(out_BK, nodes)  # it checks the drafts too
-        if self._stream is None:
-            return lambda: _paths(out_BK, parents_BK)
-        host_BK, told_BK = (each.to("cpu", non_blocking=True) for each in (out_BK, parents_BK))
-        read = torch.cuda.Event()
-        read.record()
-        if mends:
-            inputs.mask_gate.hold_drafts(inputs.rows_B[:bucket])
-
-        def told() -> list[Path]:
-            _await(read)
-            watch(read)
-            return _paths(host_BK, told_BK)
-
-        return told
-
-    def _parents(self, drafts_BK: Tensor, trees: bool) -> Tensor:
-        """The row that each draft follows."""
-        bucket, count = drafts_BK.shape
-        if not trees:
-            return torch.arange(count).expand(bucket, -1)
-        nodes = Nodes.allocate(bucket, count + 1, self._pool.device)
-        self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
-        return nodes.parents_BK
-
     def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
         """Fills the masks of `width` rows of some slots, each with its drafts, in the order of the present stream."""
         if self._stream is not None:
             self._stream.synchronize()  # a slot's copies for the request that had it before
         self._fill([(*seated, offered) for seated, offered in zip(held, drafts, strict=True)], width)
-        self._copy([slot for slot, _ in held])
+        self._copy([slot for slot, _ in held], None)
 
     def make(self, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
         """The same for the step of a round that waits for them at its gate; rows that missed a round come first."""
         if not held:
             return
         rows = _by_misses(held, drafts)
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            # Those that threads fill have their masks at one time, others one behind the other.
-            for some in [rows] if self._at_once(rows) else [[row] for row in rows]:
-                self._fill(some, width)
-                self._tell([slot for slot, *_ in some], number)
+        # Those that threads fill have their masks at one time, others one behind the other.
+        for some in [rows] if self._at_once(rows) else [[row] for row in rows]:
+            self._fill(some, width)
+            self._tell([slot for slot, *_ in some], number)
 
     def run_beside(self, run: Callable[[], object]) -> torch.cuda.Event:
         """Launches a step that waits for masks; returns the mark behind it."""
@@ -194,16 +143,15 @@ class Masks:
         if choices_RW is None:
             return
         untold, since = list[int](), perf_counter()
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            for row, ahead, choices in zip(rows, aheads, choices_RW, strict=True):
-                if self._pool.state.holds(*row[:2]):
-                    self._choose(row, ahead, choices, width)
-                untold.append(row[0])
-                if perf_counter() - since > _NEAR_S:
-                    self._tell(untold, number)
-                    untold, since = [], perf_counter()
-            if untold:
+        for row, ahead, choices in zip(rows, aheads, choices_RW, strict=True):
+            if self._pool.state.holds(*row[:2]):
+                self._choose(row, ahead, choices, width)
+            untold.append(row[0])
+            if perf_counter() - since > NEAR_S:
                 self._tell(untold, number)
+                untold, since = [], perf_counter()
+        if untold:
+            self._tell(untold, number)
 
     def _choices(
         self, slots: Sequence[int], width: int, number: int, ran: torch.cuda.Event | None
@@ -231,8 +179,12 @@ class Masks:
         if choices_RW is None:
             return _walker(seat).ahead(drafts)
         told = _at_rows(choices_RW[place], offered)
-        right = takewhile(lambda pair: pair[0] == pair[1], zip(drafts, told, strict=False))
-        return _walker(seat).ahead([draft for draft, _ in right])
+        right = 0
+        for draft, choice in zip(drafts, told, strict=False):
+            if draft != choice:
+                break
+            right += 1
+        return _walker(seat).ahead(drafts[:right])
 
     def _choose(self, row: Row, ahead: Ahead | None, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
@@ -262,18 +214,17 @@ class Masks:
 
     def _tell(self, slots: Sequence[int], number: int) -> None:
         """Copies masks, and behind them the words that say so."""
-        self._copy(slots)
+        stream = None if self._stream is None else self._stream.cuda_stream
+        self._copy(slots, stream)
         self._made[slots] = number
         if self._stream is not None:
-            first, end = min(slots), max(slots) + 1
-            self._made_S[first:end].copy_(self._numbers_S[first:end], non_blocking=True)
+            self._say_made(min(slots), max(slots) + 1, stream)
 
-    def _copy(self, slots: Sequence[int]) -> None:
-        """One copy is as long as many; what it brings to slots in between stands there already."""
+    def _copy(self, slots: Sequence[int], stream: int | None) -> None:
+        """One copy is as long as many; what it brings to slots in between they get again before anybody reads it."""
         if self._stream is not None:
-            first, end = min(slots), max(slots) + 1
-            self._slots.mask_SWN[first:end].copy_(self._mask_SWN[first:end], non_blocking=True)
-            self._slots.walked_SK[first:end].copy_(self._walked_SK[first:end], non_blocking=True)
+            for copy in self._copies:
+                copy(min(slots), max(slots) + 1, stream)
 
     def _fill(self, rows: Sequence[Row], width: int) -> None:
         """Fills masks of rows; those of several at a time, where a grammar alone rules them."""
@@ -311,21 +262,17 @@ class Masks:
             self._post([slot for slot, _ in held], mended)
         if self._stream is not None:
             self._mended_S.fill_(number)
-            with torch.cuda.stream(self._stream):
-                self._inputs.mask_gate.mended_S.copy_(self._mended_S, non_blocking=True)
+            self._say_mended(0, len(self._mended_S), self._stream.cuda_stream)
         return mended
 
     def _post(self, slots: Sequence[int], paths: Sequence[Path]) -> None:
         """Writes drafts into the mailbox, under the tags that stand there."""
-        mailbox_SK = self._pool.mailbox_SK
         post_SK = self._mailbox_SK.numpy()
         for slot, path in zip(slots, paths, strict=True):
             post_SK[slot, : len(path.tokens)] = path.tokens
         if self._stream is not None:
             # One copy is as long as many. No step reads what it brings to other slots, for their tags are old.
-            first, end = min(slots), max(slots) + 1
-            with torch.cuda.stream(self._stream):
-                mailbox_SK[first:end].copy_(self._mailbox_SK[first:end], non_blocking=True)
+            self._post_rows(min(slots), max(slots) + 1, self._stream.cuda_stream)
 
     def _mended(self, seat: HostSlot, offered: Path) -> Path:
         """The same path where nothing breaks its rule."""
@@ -351,13 +298,6 @@ def _pool() -> ThreadPoolExecutor:
 
 def _call(fill: Callable[[Array, Sequence[int]], list[int]], path_MN: Array, drafts: Sequence[int]) -> list[int]:
     return fill(path_MN, drafts)
-
-
-def _await(mark: torch.cuda.Event) -> None:
-    """Waits for a mark that is near: whoever sleeps meanwhile finds it late."""
-    end = perf_counter() + _NEAR_S
-    while not mark.query() and perf_counter() < end:
-        sleep(0)  # other threads may run
 
 
 def _walker(seat: HostSlot) -> Walker:
@@ -389,11 +329,3 @@ def _by_misses(held: Rows, drafts: Sequence[Path]) -> list[Row]:
     """Rows of which those that missed most rounds come first."""
     rows = [(*seated, offered) for seated, offered in zip(held, drafts, strict=True)]
     return sorted(rows, key=lambda row: -row[1].missed)
-
-
-def _paths(drafts_BK: Tensor, parents_BK: Tensor) -> list[Path]:
-    paths = []
-    for drafts, parents in zip(drafts_BK.tolist(), parents_BK.tolist(), strict=True):
-        rows = first_path(parents, drafts)
-        paths.append(Path(rows, [drafts[row - 1] for row in rows]))
-    return paths

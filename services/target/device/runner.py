@@ -23,6 +23,7 @@ from services.target.core.plan import Admission, Plan, Save
 from services.target.core.width import Width
 from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
+from services.target.device.drafted import Drafted
 from services.target.device.exact.check import ExactCheck
 from services.target.device.expert_use import ExpertUse
 from services.target.device.masks import Masks, apart, held_rows, no_drafts
@@ -64,6 +65,7 @@ class Runner:
         self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring, handoff.gate)
         self._masks = Masks(self.pool, self.steps.round)
+        self._drafted = Drafted(self.pool, self.steps.round)
         self.experts = ExpertUse(model.mixtures)
         self._scorer = Scorer(self.pool, self.steps)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
@@ -229,7 +231,7 @@ class Runner:
         watch, masks = partial(self._drafts.watch, plan), self._masks
         self.steps.round.mask_gate.expect(plan.number)
         mends = width > 1 and not plan.nodes and masks.mends(seated)
-        offer = masks.offer(plan.bucket, width, watch, plan.nodes, mends) if width > 1 else None
+        offer = self._drafted.offer(plan, seated, self._drafts.generation, watch, mends) if width > 1 else None
         ran = masks.run_beside(run) if masks.beside else None
 
         def make() -> Callable[[], None] | None:

@@ -131,13 +131,12 @@ class Walker:
         """What can be known before choices are, while a forward runs; None where the library gave up."""
         matcher = self._matcher
         assert matcher is not None, "without a matcher no mask is the matcher's"
-        taken, ways = list[int](), list[int]()
+        taken, ways, ends = list[int](), list[int](), self._grammar.eos_ids
+        forced, consume = matcher.compute_ff_tokens, matcher.try_consume_tokens
         for draft in (*drafts, FREE):
-            one_way = matcher.compute_ff_tokens()
+            one_way = forced()
             ways.append(one_way[0] if one_way else FREE)
-            if draft == FREE or draft in self._grammar.eos_ids or (one_way and draft != one_way[0]):
-                break
-            if not matcher.try_consume_tokens([draft]):
+            if draft == FREE or draft in ends or (one_way and draft != one_way[0]) or not consume([draft]):
                 break
             taken.append(draft)
         return None if self._fails(len(taken)) else Ahead(taken, ways)

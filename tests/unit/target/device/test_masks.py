@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +12,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from services.target.device.masks import Masks, Path
+from services.target.device.drafted import Path
+from services.target.device.masks import Masks
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
@@ -21,7 +21,7 @@ from tests.lossless.proposers import Breaking
 from tests.lossless.rig import Rig, RigSettings
 from tests.lossless.test_grammars import FEW, ruled
 
-STREAM = SimpleNamespace(synchronize=lambda: None)
+STREAM = SimpleNamespace(synchronize=lambda: None, cuda_stream=0)
 
 
 def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
@@ -45,7 +45,6 @@ def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
 @pytest.mark.parametrize(("width", "peeks"), [(4, False), (8, False), (8, True)])
 def test_copies_bring_what_a_cpu_writes_in_place(width: int, peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, specs = made_up_pair(), [spec for spec in ruled(0.0, 2 * FEW) if spec.grammar is not None]
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     mend, make, settle, mended, several = Masks.mend, Masks.make, Masks.settle, list[int](), 0
     twins = dict[int, Masks]()
 

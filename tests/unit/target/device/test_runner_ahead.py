@@ -12,7 +12,8 @@ from services.common.request.constraint import Rule, Thought
 from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
-from services.target.device.masks import Masks, Offered, Path, Row
+from services.target.device.drafted import Path
+from services.target.device.masks import Masks, Offered, Row
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair

@@ -26,3 +26,53 @@ def test_the_driver_sets_a_word_on_a_gpu_at_its_own_address(monkeypatch: pytest.
     stream = 6
     set_word(2**40)
     assert written == [(5, 4096, 41), (6, 4096, 2**40)]
+
+
+class Rows(SimpleNamespace):
+    """What a copier reads of a tensor, and nothing of its memory."""
+
+    shape, dtype = torch.Size((8, 3)), torch.int64
+
+    def __getitem__(self, place: int) -> Any:
+        return SimpleNamespace(nbytes=24)
+
+    def is_contiguous(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("source", "target", "call"), [("cuda", "cpu", "DtoH"), ("cpu", "cuda", "HtoD")])
+def test_the_driver_copies_rows_between_a_gpu_and_a_host(
+    source: str, target: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From and to the same rows of both, on the stream that is named, or on the present one."""
+    copied = list[tuple[str, int, int, int, int]]()
+
+    def copy(name: str) -> Any:
+        def noted(to: int, of: int, size: int, stream: int) -> int:
+            copied.append((name, to, of, size, stream))
+            return 0
+
+        return noted
+
+    driver = SimpleNamespace(cuMemcpyDtoHAsync_v2=copy("DtoH"), cuMemcpyHtoDAsync_v2=copy("HtoD"))
+    monkeypatch.setattr(flags, "_driver", lambda: driver)
+    monkeypatch.setattr(flags, "_present", lambda device: 5)
+
+    given = [
+        Rows(device=torch.device(place), data_ptr=lambda at=at: at) for place, at in ((source, 1000), (target, 5000))
+    ]
+    enqueue = flags.row_copier(*cast("tuple[Any, Any]", given))
+    enqueue(0, 8, 9)
+    enqueue(2, 3, None)
+    assert copied == [(call, 5000, 1000, 192, 9), (call, 5048, 1048, 24, 5)]
+
+
+def test_rows_of_the_host_are_copied_at_once_and_others_are_refused() -> None:
+    source_SK, target_SK = torch.arange(8).view(4, 2), torch.zeros(4, 2, dtype=torch.int64)
+    flags.row_copier(source_SK, target_SK)(1, 3, None)
+    assert target_SK.tolist() == [[0, 0], [2, 3], [4, 5], [0, 0]]
+    for other in (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4, 2, dtype=torch.int32)):
+        with pytest.raises(ValueError, match="rows of"):
+            flags.row_copier(source_SK, other)
+    with pytest.raises(ValueError, match="one behind the other"):
+        flags.row_copier(source_SK, torch.zeros(2, 4, dtype=torch.int64).T)
