@@ -69,13 +69,15 @@ class CallSplitter:
 
     def push(self, text: str) -> list[Part]:
         """The parts that became certain."""
-        if text[MOST_READ:]:
+        if len(text) > MOST_READ:
             return [part for at in range(0, len(text), MOST_READ) for part in self.push(text[at : at + MOST_READ])]
         parts: list[Part] = []
-        if self._body is None:
+        if (body := self._body) is None:
             self._kept += text
         elif text:
-            self._read(self._body, text, parts)
+            self._read(body, text, parts)
+            if self._body is body:
+                return parts
         while self._body is None and self._step(parts):
             pass
         return parts
@@ -201,7 +203,8 @@ class CallSplitter:
             self._started = self._started or any(isinstance(part, CallStart) for part in parts[known:])
             self._break(error.rest, parts)
         else:
-            self._started = self._started or any(isinstance(part, CallStart) for part in parts[known:])
+            if not self._started:
+                self._started = any(isinstance(part, CallStart) for part in parts[known:])
             if body.done:
                 self._ended(body.rest)
 

@@ -36,12 +36,14 @@ class ReasoningSplitter:
         self._step: Callable[[list[Part]], bool] = self._in_block if inside else self._before
         self._kept = ""
         self._blank = Gap()
-        self._begun = False
+        self._begun = self._passes = False
         self._join = ""
         self._trial = _Trial(CallSplitter((), {}))
 
     def push(self, text: str) -> list[Part]:
         """The parts that became certain."""
+        if self._passes:
+            return self._after.push(text) if text else []
         parts: list[Part] = []
         self._kept += text
         while self._step(parts):
@@ -65,7 +67,7 @@ class ReasoningSplitter:
 
     def _passing(self, parts: list[Part]) -> bool:
         """Passes on all text, once no thought can begin any more."""
-        text, self._kept = self._kept, ""
+        text, self._kept, self._passes = self._kept, "", True
         parts += self._after.push(text) if text else []
         return False
 

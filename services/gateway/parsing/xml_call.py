@@ -217,13 +217,17 @@ class XmlCall:
 
     def _closing(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> bool:
         """A closing tag, judged by what follows it."""
-        end = tag.end
-        at = _BLANK.match(self._kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
-        following = self._kept[at:]
-        found = tag_at(following)
-        if at < end + MOST_BLANK and found is None and may_be_tag(following):
+        end, kept = tag.end, self._kept
+        if end == len(kept):
             self._awaited, self._known = end, (start, tag)
             return False
+        at = end if kept[end] == "<" else _BLANK.match(kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
+        following, found = kept[at:], None
+        if not following or following[0] == "<":
+            found = tag_at(following)
+            if at < end + MOST_BLANK and found is None and may_be_tag(following):
+                self._awaited, self._known = end, (start, tag)
+                return False
         closes = tag.kind == END_PARAMETER
         if closes and found is not None and found.kind == PARAMETER and self._may_follow(found.name):
             self._kept = following[found.end :]

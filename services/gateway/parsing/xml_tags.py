@@ -27,6 +27,13 @@ _OPENS = ("<f", "<p")
 _HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
 _PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
 
+_BEGUN = frozenset(
+    mark[:size]
+    for mark in ("<function=", "<parameter=", _BLOCK[:-1], "</function", "</parameter", "</tool_call")
+    for size in range(len(mark) + 1)
+)
+"""Beginnings of tags without blanks."""
+
 
 def _as_far_as_it_came(word: str, behind: str) -> str:
     """Matches a word with what stands behind it; a text may end anywhere in them."""
@@ -82,13 +89,22 @@ def first_tag(text: str) -> tuple[int, bool]:
 
 def may_come(text: str, at: int) -> bool:
     """Whether nothing stands there yet but blanks, and the beginning of a tag's word."""
+    if len(text) == at:
+        return True
+    if text[-1] == ">":
+        return False
+    rest = text[at:].lstrip()
+    if rest in _BEGUN and len(text) - at - len(rest) < MOST_BLANK:
+        return True  # most are written so, and a look is quicker
     found = _COMING.match(text, at)
-    return found is not None and found.end() == len(text) and (len(text) == at or text[-1] != ">")
+    return found is not None and found.end() == len(text)
 
 
 def may_be_tag(text: str) -> bool:
     """Whether a text that begins with no whole tag may become one."""
-    if len(text) >= MOST_TAG or ">" in text or "<" in text[1:]:
+    if len(text) >= MOST_TAG or ">" in text or text.rfind("<") > 0:
         return False
+    if text in _PARTS or text.startswith(_HEADS):
+        return True
     dense = "".join(text.split())
     return dense in _PARTS or dense.startswith(_HEADS)
