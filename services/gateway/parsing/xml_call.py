@@ -217,17 +217,12 @@ class XmlCall:
 
     def _closing(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> bool:
         """A closing tag, judged by what follows it."""
-        end, kept = tag.end, self._kept
-        if end == len(kept):
+        end = tag.end
+        behind = _behind(self._kept, end)
+        if behind is None:
             self._awaited, self._known = end, (start, tag)
             return False
-        at = end if kept[end] == "<" else _BLANK.match(kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
-        following, found = kept[at:], None
-        if not following or following[0] == "<":
-            found = tag_at(following)
-            if at < end + MOST_BLANK and found is None and may_be_tag(following):
-                self._awaited, self._known = end, (start, tag)
-                return False
+        at, following, found = behind
         closes = tag.kind == END_PARAMETER
         if closes and found is not None and found.kind == PARAMETER and self._may_follow(found.name):
             self._kept = following[found.end :]
@@ -364,6 +359,23 @@ def _before_line_end(text: str, end: int) -> int:
     if end and text[end - 1] in "\r\n":
         return end - (2 if text.endswith("\r\n", 0, end) else 1)
     return end
+
+
+def _behind(text: str, end: int) -> tuple[int, str, Tag | None] | None:
+    """What follows a tag that ends there, behind blanks: its place, all of it, and the whole tag that it begins with.
+
+    None while more text must tell.
+    """
+    if end == len(text):
+        return None
+    at = end if text[end] == "<" else _BLANK.match(text, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
+    following = text[at:]
+    if following and following[0] != "<":
+        return at, following, None
+    found = tag_at(following)
+    if at < end + MOST_BLANK and found is None and may_be_tag(following):
+        return None
+    return at, following, found
 
 
 def _kind(text: str) -> str:
