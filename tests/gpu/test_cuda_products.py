@@ -165,7 +165,7 @@ def in_tiles(
     if tiling.kind == Kind.PLAIN:
         return [cuda_products.cuda_normed(normed, weight_FD, EPS, tiling)]
     if tiling.kind == Kind.GATED:
-        return [cuda_products.cuda_gated(normed, weight_FD, EPS, tiling)]
+        return [cuda_products.cuda_normed(normed, weight_FD, EPS, tiling)]
     squares_T = torch.zeros(len(stream_TF), dtype=torch.int64, device=stream_TF.device)
     begun, total_TF = cuda_products.cuda_added(normed.rows_TD, weight_FD, stream_TF, norm_F, squares_T, 1.0, tiling)
     return [begun.rows_TD, squares_T, total_TF]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import Normed, int8_kernel, reference
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
@@ -55,7 +55,7 @@ def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | Persi
     if kind == Kind.GATED:
         return [int8_kernel.linear_gated(normed, weight, EPS, cut)]
     if kind == Kind.PLAIN:
-        return [int8_kernel._launch(normed, weight, cut, EPS)[0]]
+        return [int8_kernel._launch(normed, weight, kind, Ends.of(normed, lines), cut, EPS)]
     beside_TF, added_T = stream_TF[:rows, :lines].contiguous(), torch.full_like(squares_T[:rows], 3)
     sums, total_TF = int8_kernel.linear_added(x_TD[:rows], weight, beside_TF, norm_F[:lines], EPS, 0.5, added_T, cut)
     return [total_TF, sums.rows_TD, added_T]

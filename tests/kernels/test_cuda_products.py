@@ -63,8 +63,9 @@ def test_a_kernel_in_tiles_is_given_the_ends_of_a_product(monkeypatch: pytest.Mo
     monkeypatch.setattr(cuda_products, "launch", lambda *given: ends.append(tuple(end is not None for end in given[4])))
     x_TD, weight_FD = torch.ones(128, 64, dtype=torch.bfloat16), torch.ones(32, 64, dtype=torch.bfloat16)
     squares_T, stream_TF = torch.ones(128, dtype=torch.int64), torch.zeros(128, 32, dtype=torch.bfloat16)
+    gated = WIDE._replace(kind=Kind.GATED)
     cuda_products.cuda_normed(Normed(x_TD), weight_FD, 0.0, WIDE)
-    assert cuda_products.cuda_gated(Normed(x_TD, squares_T), weight_FD, 1e-6, WIDE).shape == (128, 16)
+    assert cuda_products.cuda_normed(Normed(x_TD, squares_T), weight_FD, 1e-6, gated).shape == (128, 16)
     cuda_products.cuda_added(x_TD, weight_FD, stream_TF, stream_TF[0], squares_T, 0.0, WIDE)
     assert ends == [
         (True, False, False, False, False, False),

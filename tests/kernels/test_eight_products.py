@@ -282,8 +282,8 @@ def test_a_product_is_given_what_its_end_needs(monkeypatch: pytest.MonkeyPatch) 
     int8_kernel.linear_added(ROWS, WEIGHT, STREAM, STREAM[0], 1e-6)
     assert launches.by == [SOME] * 3
     assert launches.ends == [
-        (True, True, False, False, False, False),
-        (True, True, False, False, True, False),
+        (True, False, False, False, False, False),
+        (True, False, False, False, True, False),
         (True, True, True, True, False, True),
     ]
 

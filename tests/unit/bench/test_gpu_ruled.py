@@ -69,6 +69,11 @@ def added(x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, *_: object, **__: 
     return Normed(total_TF, torch.ones(len(x_TD), dtype=torch.int64)), total_TF
 
 
+def normed(x: Normed, weight_FD: Tensor, eps: float, cut: PersistentTiling) -> Tensor:
+    by = reference.linear_gated if cut.kind == Kind.GATED else reference.linear_normed
+    return by(x, weight_FD, eps)
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_bits_come_before_times_and_the_quickest_is_saved(
     wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -83,11 +88,10 @@ def test_bits_come_before_times_and_the_quickest_is_saved(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     for name, function in (("normed", reference.linear_normed), ("gated", reference.linear_gated), ("added", added)):
         monkeypatch.setattr(kernel, f"linear_{name}", function)
-    monkeypatch.setattr(ruled, "cuda_normed", lambda *given: reference.linear_normed(*given[:3]))
-    monkeypatch.setattr(ruled, "cuda_gated", lambda *given: reference.linear_gated(*given[:3]))
+    monkeypatch.setattr(ruled, "cuda_normed", normed)
     monkeypatch.setattr(ruled, "cuda_added", added)
     if wrong:
-        monkeypatch.setattr(ruled, "cuda_normed", lambda *given: reference.linear_normed(*given[:3]) + 1)
+        monkeypatch.setattr(ruled, "cuda_normed", lambda *given: normed(*given) + 1)
     code = ruled.main(["--rows", "96", "--hidden", "64", "--save", str(tmp_path / "own.json")])
     assert code == int(wrong)
     said = capsys.readouterr().out

@@ -12,7 +12,7 @@ from torch import Tensor
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
 from services.common.kernels.argmax_token.top import top_of_product
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
 from services.common.kernels.linear.int8_rows import quantised_rows
 from services.common.kernels.linear.int8_weight import Int8Weight
@@ -45,7 +45,7 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, columns: int = 0) -> T
 
 def _argmax_of_tiles(rows_RD: Tensor, weight: Int8Weight, tiling: PersistentTiling) -> Tensor:
     best = _Best(len(rows_RD), len(weight), rows_RD.device, tiling.band)
-    multiply(tiling, quantised_rows(rows_RD), weight, (*best.places, None, None, None, None), 0.0)
+    multiply(tiling, quantised_rows(rows_RD), weight, Ends(*best.places), 0.0)
     return best.tokens()
 
 

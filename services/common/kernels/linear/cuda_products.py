@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
-from services.common.kernels.linear.cuda import Kind, TileBest
+from services.common.kernels.linear.cuda import Ends, Kind, TileBest
 from services.common.kernels.linear.persistent.launch import launch
 from services.common.kernels.linear.persistent.launch import program_of as persistent_program
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -19,7 +19,7 @@ from services.common.kernels.linear.skinny.source import program_of as skinny_pr
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 from services.common.kernels.normed import Normed
 
-__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]
+__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]
 
 CudaTiling = SkinnyTiling | PersistentTiling
 
@@ -38,12 +38,11 @@ def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind, routed: bool = Fals
 def cuda_normed(
     normed: Normed, weight_FD: Tensor, eps: float, tiling: CudaTiling, out_TF: Tensor | None = None
 ) -> Tensor:
-    """Return `norm @ weight.T`, in `out_TF` where that is given."""
-    x_TD, outputs = normed.rows_TD, len(weight_FD)
-    if out_TF is None:
-        out_TF = x_TD.new_empty((len(x_TD), outputs))
-    _launch(tiling, x_TD, weight_FD, outputs, (out_TF, None, None, None, normed.squares_T, None), eps)
-    return out_TF
+    """Return `norm @ weight.T`, or SwiGLU of it by a tiling of that kind, in `out_TF` where that is given."""
+    outputs = len(weight_FD) // 2 if tiling.kind == Kind.GATED else len(weight_FD)
+    ends = Ends.of(normed, outputs, out_TF)
+    _launch(tiling, normed.rows_TD, weight_FD, ends, eps)
+    return ends.out_TF
 
 
 def cuda_scored(
@@ -53,27 +52,17 @@ def cuda_scored(
     scored = tiling._replace(kind=Kind.SCORED) if isinstance(tiling, PersistentTiling) else None
     if scored is None or not _usable(x_TD.device, scored):
         return None
-    rows, outputs = len(x_TD), len(weight_FD)
-    if out_TF is None:
-        out_TF = x_TD.new_empty((rows, outputs))
-    values_RT = x_TD.new_empty((rows, -(-outputs // scored.band)), dtype=torch.float32)
+    values_RT = x_TD.new_empty((len(x_TD), -(-len(weight_FD) // scored.band)), dtype=torch.float32)
     lines_RT = torch.empty_like(values_RT, dtype=torch.int32)
-    _launch(scored, x_TD, weight_FD, outputs, (out_TF, lines_RT, None, None, None, values_RT), 0.0)
-    return out_TF, TileBest(values_RT, lines_RT, scored.band)
-
-
-def cuda_gated(normed: Normed, weight_FD: Tensor, eps: float, tiling: CudaTiling) -> Tensor:
-    """Return SwiGLU of `norm @ weight.T`."""
-    x_TD, inner = normed.rows_TD, len(weight_FD) // 2
-    out_TI = x_TD.new_empty((len(x_TD), inner))
-    _launch(tiling, x_TD, weight_FD, inner, (out_TI, None, None, None, normed.squares_T, None), eps)
-    return out_TI
+    ends = Ends.of(Normed(x_TD), len(weight_FD), out_TF)._replace(scaled_TF=lines_RT, squares_T=values_RT)
+    _launch(scored, x_TD, weight_FD, ends, 0.0)
+    return ends.out_TF, TileBest(values_RT, lines_RT, scored.band)
 
 
 def cuda_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, tiling: CudaTiling) -> Tensor:
     """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
-    ends = (mixed_TF, None, mixed_TF, None, normed.squares_T, None)
-    _launch(tiling, normed.rows_TD, weight_FD, len(weight_FD), ends, eps)
+    ends = Ends(mixed_TF, beside_TF=mixed_TF, waits_T=normed.squares_T)
+    _launch(tiling, normed.rows_TD, weight_FD, ends, eps)
     return mixed_TF
 
 
@@ -87,27 +76,17 @@ def cuda_added(
     tiling: CudaTiling,
 ) -> tuple[Normed, Tensor]:
     """Return the begun norm of `stream + x @ weight.T`, and that sum; its squares are added to `squares_T`."""
-    total_TF, scaled_TF = torch.empty_like(stream_TF), torch.empty_like(stream_TF)
-    ends = (total_TF, scaled_TF, stream_TF, norm_F, None, squares_T)
-    _launch(tiling, x_TD, weight_FD, len(weight_FD), ends, 0.0, offset)
-    return Normed(scaled_TF, squares_T), total_TF
+    ends = Ends.of_sum(stream_TF, norm_F, squares_T)
+    _launch(tiling, x_TD, weight_FD, ends, 0.0, offset)
+    return ends.total
 
 
-def _launch(
-    tiling: CudaTiling,
-    x_TD: Tensor,
-    weight_FD: Tensor,
-    outputs: int,
-    ends: tuple[Tensor | None, ...],
-    eps: float,
-    offset: float = 0.0,
-) -> None:
-    """`ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added."""
+def _launch(tiling: CudaTiling, x_TD: Tensor, weight_FD: Tensor, ends: Ends, eps: float, offset: float = 0.0) -> None:
     if isinstance(tiling, PersistentTiling):
         launch(tiling, x_TD, weight_FD, (None, None), ends, eps, offset)
         return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
-    rows, depth = x_TD.shape
+    (rows, depth), outputs = x_TD.shape, ends.out_TF.shape[1]
     # Few rows have a gate's lines beside those that it gates.
     described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
     arguments = (TensorMap(x_TD, rows), described(weight_FD, tiling.box), *ends)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import TensorMap, compiles
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.launch import launch, program_of
@@ -25,13 +25,10 @@ def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> PersistentTili
 
 
 def multiply(
-    tiling: PersistentTiling, rows: tuple[Tensor, Tensor], weight: Int8Weight, ends: tuple[Tensor | None, ...],
-    eps: float, offset: float = 0.0,
+    tiling: PersistentTiling, rows: tuple[Tensor, Tensor], weight: Int8Weight, ends: Ends, eps: float,
+    offset: float = 0.0,
 ) -> None:  # fmt: skip
-    """Multiply whole `rows`, which come with their scales, and end the product.
-
-    `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
-    """
+    """Multiply whole `rows`, which come with their scales, and end the product."""
     whole_TD, scale_T = rows
     launch(tiling, whole_TD, weight.whole_FD, (weight.scale_F, scale_T), ends, eps, offset)
 

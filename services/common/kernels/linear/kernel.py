@@ -5,7 +5,6 @@ Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between tw
 in Triton few rows elsewhere. Other numbers of rows go through the library, with the same bits (`cublas.py`).
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
 import torch
@@ -14,12 +13,11 @@ from torch import Tensor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
-from services.common.kernels.linear.cuda import TileBest
+from services.common.kernels.linear.cuda import Ends, TileBest
 from services.common.kernels.linear.cuda_products import (
     CudaTiling,
     Kind,
     cuda_added,
-    cuda_gated,
     cuda_gates,
     cuda_normed,
     cuda_scored,
@@ -56,16 +54,6 @@ class Engine(Enum):
         return self in (Engine.BANDS, Engine.LIBRARY)
 
 
-@dataclass(frozen=True)
-class Sum:
-    """The stream that a product is added to, and the norm of the sum."""
-
-    stream_TF: Tensor
-    norm_F: Tensor
-    squares_T: Tensor
-    offset: float
-
-
 def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: Tiling | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
     if cut is None and (cuda := _cuda(x_TD, weight_FD, Kind.PLAIN)):
@@ -73,7 +61,7 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
         return _product(x_TD, weight_FD, out_TF)
-    return _launch(Normed(x_TD), weight_FD, cut, 0.0, out_TF=out_TF)[0]
+    return _launch(Normed(x_TD), weight_FD, Kind.PLAIN, Ends.of(Normed(x_TD), len(weight_FD), out_TF), cut, 0.0)
 
 
 def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None) -> tuple[Tensor, TileBest | None]:
@@ -86,11 +74,11 @@ def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None) -> tup
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
     if cut is None and (cuda := _cuda(normed.rows_TD, weight_FD, Kind.GATED)):
-        return cuda_gated(normed, weight_FD, eps, cuda)
+        return cuda_normed(normed, weight_FD, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is None:
         return swiglu(_product(normed.rows_TD, weight_FD), normed.squares_T, normed.width, eps)
-    return _launch(normed, weight_FD, cut, eps, gated=True)[0]
+    return _launch(normed, weight_FD, Kind.GATED, Ends.of(normed, len(weight_FD) // 2), cut, eps)
 
 
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
@@ -99,7 +87,7 @@ def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | N
         return cuda_normed(normed, weight_FD, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
-        return _launch(normed, weight_FD, cut, eps)[0]
+        return _launch(normed, weight_FD, Kind.PLAIN, Ends.of(normed, len(weight_FD)), cut, eps)
     product_TF = _product(normed.rows_TD, weight_FD)
     return product_TF if normed.squares_T is None else end_rows(product_TF, normed, None, eps)
 
@@ -110,7 +98,8 @@ def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float
         return cuda_gates(normed, weight_FD, mixed_TF, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
-        return _launch(normed, weight_FD, cut, eps, gates_TF=mixed_TF, out_TF=mixed_TF)[0]
+        ends = Ends(mixed_TF, beside_TF=mixed_TF, waits_T=normed.squares_T)
+        return _launch(normed, weight_FD, Kind.GATES, ends, cut, eps)
     return end_rows(_product(normed.rows_TD, weight_FD), normed, mixed_TF, eps)
 
 
@@ -139,8 +128,9 @@ def linear_added(
         # The library's own sum with the stream is rounded once by some of its kernels and twice by others.
         total_TF = torch.empty_like(stream_TF) if keep else stream_TF
         return begin_norm(linear(x_TD, weight_FD), stream_TF, total_TF, norm_F, squares_T, eps, offset), total_TF
-    total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=Sum(stream_TF, norm_F, squares_T, offset))
-    return normed, total_TF
+    ends = Ends.of_sum(stream_TF, norm_F, squares_T)
+    _launch(Normed(x_TD), weight_FD, Kind.ADDED, ends, cut, eps, offset)
+    return ends.total
 
 
 def engine_of(x_TD: Tensor, weight_FD: Tensor) -> Engine:
@@ -176,7 +166,7 @@ def _product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> T
     for first in range(0, rows, _MOST_ROWS):
         part = slice(first, first + _MOST_ROWS)
         cut = tiling(outputs, _row_tile(len(x_TD[part]))) or Tiling(32, 128)
-        _launch(Normed(x_TD[part]), weight_FD, cut, 0.0, out_TF=out_TF[part])
+        _launch(Normed(x_TD[part]), weight_FD, Kind.PLAIN, Ends(out_TF[part]), cut, 0.0)
     return out_TF
 
 
@@ -185,32 +175,20 @@ def _row_tile(rows: int) -> int:
 
 
 def _launch(
-    x: Normed,
-    weight_FD: Tensor,
-    cut: Tiling,
-    eps: float,
-    gated: bool = False,
-    added: Sum | None = None,
-    gates_TF: Tensor | None = None,
-    out_TF: Tensor | None = None,
-) -> tuple[Tensor, Normed]:
-    x_TD, (lines, depth) = x.rows_TD.contiguous(), weight_FD.shape
+    x: Normed, weight_FD: Tensor, kind: Kind, ends: Ends, cut: Tiling, eps: float, offset: float = 0.0
+) -> Tensor:
+    """Return the results, which lie in the ends' memory."""
+    x_TD, out_TF, depth = x.rows_TD.contiguous(), ends.out_TF, weight_FD.shape[1]
     assert weight_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
-    rows, tile = len(x_TD), _row_tile(len(x_TD))
-    outputs, band = (lines // 2, cut.band // 2) if gated else (lines, cut.band)
-    bands = int(triton.cdiv(outputs, band))
-    if out_TF is None:
-        out_TF = x_TD.new_empty((rows, outputs))
     assert out_TF.is_contiguous(), "results must be contiguous"
-    scaled_TF = torch.empty_like(out_TF) if added else out_TF
-    beside_TF = added.stream_TF if added else gates_TF
+    (rows, outputs), band = out_TF.shape, cut.band // 2 if kind == Kind.GATED else cut.band
+    bands = int(triton.cdiv(outputs, band))
+    of_end = (ends.beside_TF, ends.norm_F, ends.scaled_TF, ends.squares_T)
     linear_kernel[(bands,)](
-        x_TD, weight_FD, None, None, out_TF, x.squares_T,
-        out_TF if beside_TF is None else beside_TF, added.norm_F if added else out_TF, scaled_TF,
-        added.squares_T if added else out_TF,
-        rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps,
-        ROWS=tile, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
-        GATED=gated, ADDED=added is not None, GATES=gates_TF is not None,
-        OFFSET=added.offset if added else 0.0, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        x_TD, weight_FD, None, None, out_TF, ends.waits_T, *(out_TF if one is None else one for one in of_end),
+        rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps, ROWS=_row_tile(rows), BAND=cut.band,
+        DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0, GATED=kind == Kind.GATED,
+        ADDED=kind == Kind.ADDED, GATES=kind == Kind.GATES, OFFSET=offset, PDL=PDL, num_warps=cut.warps,
+        num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
-    return out_TF, Normed(scaled_TF, added.squares_T if added else None)
+    return out_TF

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import kernel
 from services.common.kernels.linear.allowed import allowed
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.packed.launch import multiply, packed_tiling
 from services.common.kernels.linear.packed.tiling import PackedTiling
 from services.common.kernels.linear.packed_weight import PackedWeight
@@ -25,21 +25,19 @@ def linear(x_TD: Tensor, weight: PackedWeight, out_TF: Tensor | None = None) -> 
     tiling = _tiling(x_TD, weight, Kind.PLAIN)
     if tiling is None:
         return kernel.linear(x_TD, _numbers(weight), out_TF)
-    if out_TF is None:
-        out_TF = x_TD.new_empty((len(x_TD), len(weight)))
-    multiply(tiling, x_TD, weight, (out_TF, None, None, None, None, None), 0.0, 0.0)
-    return out_TF
+    ends = Ends.of(Normed(x_TD), len(weight), out_TF)
+    multiply(tiling, x_TD, weight, ends, 0.0, 0.0)
+    return ends.out_TF
 
 
 def linear_gated(normed: Normed, weight: PackedWeight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
-    x_TD = normed.rows_TD
-    tiling = _tiling(x_TD, weight, Kind.GATED)
+    tiling = _tiling(normed.rows_TD, weight, Kind.GATED)
     if tiling is None:
         return kernel.linear_gated(normed, _numbers(weight), eps)
-    out_TI = x_TD.new_empty((len(x_TD), len(weight) // 2))
-    multiply(tiling, x_TD, weight, (out_TI, None, None, None, normed.squares_T, None), eps, 0.0)
-    return out_TI
+    ends = Ends.of(normed, len(weight) // 2)
+    multiply(tiling, normed.rows_TD, weight, ends, eps, 0.0)
+    return ends.out_TF
 
 
 def linear_added(
@@ -58,9 +56,9 @@ def linear_added(
         return kernel.linear_added(x_TD, _numbers(weight), stream_TF, norm_F, eps, keep, offset, squares_T)
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
-    total_TF, scaled_TF = torch.empty_like(stream_TF), torch.empty_like(stream_TF)
-    multiply(tiling, x_TD, weight, (total_TF, scaled_TF, stream_TF, norm_F, None, squares_T), eps, offset)
-    return Normed(scaled_TF, squares_T), total_TF
+    ends = Ends.of_sum(stream_TF, norm_F, squares_T)
+    multiply(tiling, x_TD, weight, ends, eps, offset)
+    return ends.total
 
 
 def _tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTiling | None:

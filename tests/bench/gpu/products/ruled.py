@@ -23,7 +23,7 @@ from torch import Tensor
 from services.common.kernels.cuda_program import _compiled
 from services.common.kernels.linear import kernel
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.cuda_products import cuda_added, cuda_gated, cuda_normed
+from services.common.kernels.linear.cuda_products import cuda_added, cuda_normed
 from services.common.kernels.linear.persistent.launch import source_of
 from services.common.kernels.linear.persistent.rule import ruled_cut, seconds, shortlist
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -70,7 +70,7 @@ class Bench:
             return lambda weight: self._added(weight, cut)
         if self.kind == Kind.GATED:
             return lambda weight: (
-                (cuda_gated(normed, weight, EPS, cut) if cut else kernel.linear_gated(normed, weight, EPS)),
+                (cuda_normed(normed, weight, EPS, cut) if cut else kernel.linear_gated(normed, weight, EPS)),
             )
         return lambda weight: (
             (cuda_normed(normed, weight, EPS, cut) if cut else kernel.linear_normed(normed, weight, EPS)),

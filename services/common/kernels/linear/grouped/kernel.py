@@ -7,10 +7,9 @@ number of rows: the tensor cores add up a group alike in every tile, and groups 
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.grouped.rows import rounded_rows
 from services.common.kernels.linear.grouped.weight import GroupedWeight
-from services.common.kernels.linear.kernel import Sum
 from services.common.kernels.linear.persistent.grouped import grouped_cut
 from services.common.kernels.linear.persistent.launch import launch
 from services.common.kernels.normed import Normed
@@ -18,12 +17,12 @@ from services.common.kernels.normed import Normed
 
 def linear(x_TD: Tensor, weight: GroupedWeight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
-    return _launch(Normed(x_TD), weight, Kind.PLAIN, 0.0, out_TF=out_TF)[0]
+    return _launch(x_TD, weight, Kind.PLAIN, Ends.of(Normed(x_TD), len(weight), out_TF), 0.0)
 
 
 def linear_gated(normed: Normed, weight: GroupedWeight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
-    return _launch(normed, weight, Kind.GATED, eps)[0]
+    return _launch(normed.rows_TD, weight, Kind.GATED, Ends.of(normed, len(weight) // 2), eps)
 
 
 def linear_added(
@@ -38,28 +37,15 @@ def linear_added(
     """Return the begun norm of `stream + x @ weight.T`, and that sum."""
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
-    added = Sum(stream_TF, norm_F, squares_T, offset)
-    total_TF, normed = _launch(Normed(x_TD), weight, Kind.ADDED, eps, added)
-    return normed, total_TF
+    ends = Ends.of_sum(stream_TF, norm_F, squares_T)
+    _launch(x_TD, weight, Kind.ADDED, ends, eps, offset)
+    return ends.total
 
 
-def _launch(
-    x: Normed,
-    weight: GroupedWeight,
-    kind: Kind,
-    eps: float,
-    added: Sum | None = None,
-    out_TF: Tensor | None = None,
-) -> tuple[Tensor, Normed]:
-    rows, lines = len(x.rows_TD), len(weight)
-    cut = grouped_cut(*weight.shape, rows, kind) if weight.whole else None
+def _launch(x_TD: Tensor, weight: GroupedWeight, kind: Kind, ends: Ends, eps: float, offset: float = 0.0) -> Tensor:
+    """Return the results, which lie in the ends' memory."""
+    cut = grouped_cut(*weight.shape, len(x_TD), kind) if weight.whole else None
     assert cut, f"a weight of {weight.shape} has no groups"
-    codes_TD, scale_TG = rounded_rows(x.rows_TD)
-    if out_TF is None:
-        out_TF = x.rows_TD.new_empty((rows, lines // cut.halves))
-    scaled_TF = torch.empty_like(out_TF) if added else out_TF
-    stream_TF, norm_F, squares_T = (added.stream_TF, added.norm_F, added.squares_T) if added else (None, None, None)
-    ends = (out_TF, scaled_TF, stream_TF, norm_F, x.squares_T, squares_T)
-    offset = added.offset if added else 0.0
+    codes_TD, scale_TG = rounded_rows(x_TD)
     launch(cut, codes_TD, weight.codes_FD, (weight.scale_BG, scale_TG), ends, eps, offset)
-    return out_TF, Normed(scaled_TF, squares_T)
+    return ends.out_TF

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
-from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, left_cut
 from services.common.kernels.linear.packed_weight import PackedWeight
 
@@ -49,22 +49,26 @@ def packed_tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTilin
     return cut if cut and _usable(x_TD.device, cut) else None
 
 
-def multiply(
-    tiling: PackedTiling, x_TD: Tensor, weight: PackedWeight, ends: tuple[Tensor | None, ...], eps: float, offset: float
-) -> None:
-    """Multiply rows and end the product.
-
-    `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
-    """
+def multiply(tiling: PackedTiling, x_TD: Tensor, weight: PackedWeight, ends: Ends, eps: float, offset: float) -> None:
+    """Multiply rows and end the product."""
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight.shape
     described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
-    outputs = lines // 2 if tiling.kind == Kind.GATED else lines
     # TMA is told of two codes as one number of two bytes.
     maps = TensorMap(x_TD, tiling.row_box), described(weight.codes_FB.view(torch.bfloat16), tiling.lines)
     scales = len(weight.scale_GL), weight.scale_GL.shape[1], weight.shift
     program_of(tiling).launch(
-        tiling.grid(lines), *maps, weight.scale_GL, *ends, rows, outputs, depth, *scales, 1.0 / depth, eps, offset
+        tiling.grid(lines),
+        *maps,
+        weight.scale_GL,
+        *ends,
+        rows,
+        ends.out_TF.shape[1],
+        depth,
+        *scales,
+        1.0 / depth,
+        eps,
+        offset,
     )
 
 
