@@ -42,15 +42,22 @@ def shortlist(lines: int, depth: int, rows: int, kind: Kind, most: int, wide: bo
     Those that the model finds alike come by how many multiprocessors they keep busy, for what waits for memory waits
     the less the more of them ask. Then small clusters come first, and those that share lines.
     """
-    found = [cut for cut in _candidates(kind, depth, wide) if fits(cut, lines, depth)]
+    found = () if lines % STORED_LINES else _fitting(kind, depth, wide)
     times = {cut: seconds(cut, lines, depth, rows) for cut in found}
     least = min(times.values(), default=0.0)
+    alike = [cut for cut in found if times[cut] / least <= _ALIKE]
 
     def place(cut: PersistentTiling) -> tuple[float, ...]:
-        alike = max(times[cut] / least, _ALIKE)
-        return alike, -_busy(cut, lines, rows), cut.cluster, cut.across, times[cut], -cut.rows
+        slower = max(times[cut] / least, _ALIKE)
+        return slower, -_busy(cut, lines, rows), cut.cluster, cut.across, times[cut], -cut.rows
 
-    return sorted(found, key=place)[:most]
+    return sorted(found if len(alike) < most else alike, key=place)[:most]
+
+
+@cache
+def _fitting(kind: Kind, depth: int, wide: bool) -> tuple[PersistentTiling, ...]:
+    """Return the legal cuts of weights of a depth, whatever lines they have."""
+    return tuple([cut for cut in _candidates(kind, depth, wide) if fits(cut, STORED_LINES, depth)])
 
 
 def seconds(cut: PersistentTiling, lines: int, depth: int, rows: int) -> float:
