@@ -121,7 +121,7 @@ def main() -> int:
     """Measures what was asked for; returns 1 where a text differs."""
     asked = arguments()
     if asked.part == "rounds":
-        for line in chain.from_iterable(round_lines(name, asked.device) for name in asked.shape):
+        for line in chain.from_iterable(round_lines(name, asked.device, asked.streams) for name in asked.shape):
             print(line, flush=True)
         return 0
     if asked.part != "served":

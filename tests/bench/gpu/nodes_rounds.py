@@ -41,10 +41,10 @@ _TOLD, _REPLAYS = 8, 10
 """Kernels that are told of, and rounds that are traced."""
 
 
-def round_lines(name: str, device: str) -> Iterator[str]:
+def round_lines(name: str, device: str, buckets: Sequence[int] = BUCKETS) -> Iterator[str]:
     """Yield a line for each number of sequences: microseconds of verifies and drafts, of chains and of trees."""
     tiny = device == "cpu"
-    widths, buckets = ((4, 8), (1, 2)) if tiny else ((4, 8, 16, 32), BUCKETS)
+    widths, buckets = ((4, 8), (1, 2)) if tiny else ((4, 8, 16, 32), tuple(buckets))
     settings = RigSettings(
         SHAPES[name], device, "float32" if tiny else "bfloat16", buckets[-1], (1, *widths), CONTEXT + ROOM,
         1 << 30 if tiny else MEMORY,
