@@ -23,8 +23,8 @@ _STEP_NUMBERS = 512
 """Of the steps of a program's nodes, each of which has as many as a head."""
 _NARROW = 128
 """Bytes of a head, up to which registers hold the sums of a tile of many rows."""
-_AT_ONCE = 2 * PROCESSORS
-"""Programs that run at once, two on a multiprocessor."""
+_AT_ONCE = 3 * PROCESSORS
+"""Programs up to which each node has one: two run on a multiprocessor at once, and some have no share and end."""
 _MOST_ALONE, _WARPS_ALONE = 4, 4
 """Programs of a sequence's nodes for each K/V head that each read its whole context, at most, and their warps. Of two
 the code is 114 KB, which each layer fetches anew, and of four 63."""

@@ -42,7 +42,6 @@ def tree_kernel(
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     room = columns * BLOCK_SIZE
     length = tl.minimum(tl.load(lengths_ptr + sequence).to(tl.int32), room)
-    await_previous(PDL)
     memory = (
         q_ptr, positions_ptr + sequence * WIDTH, kv_ptr + head * SIZE, exponents_ptr + head,
         table_ptr + sequence * stride_table, places * KV_HEADS, scale, sequence, head, length, room,
@@ -50,11 +49,16 @@ def tree_kernel(
     parts = (out_ptr, sums_ptr, pair) if ALONE else (partial_ptr, sums_ptr, pair)
     OWN: tl.constexpr = ((WIDTH + NODES - 1) // NODES) * ((GROUP + NODE_TILE - 1) // NODE_TILE)
     if not ALONE and program >= OWN:
-        _share(
-            memory, parts, (program - OWN) // PROGRAMS, (program - OWN) % PROGRAMS, BLOCK_SIZE, TILE, TOKENS, WIDE,
-            WIDTH, GROUP, KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
-        )  # fmt: skip
+        share = (program - OWN) % PROGRAMS
+        # Most programs of a short context have no split: no row's are smaller than those of the anchor.
+        if share < length // TOKENS // size_of_split(tl.minimum(length, room - 1), TOKENS):
+            await_previous(PDL)
+            _share(
+                memory, parts, (program - OWN) // PROGRAMS, share, BLOCK_SIZE, TILE, TOKENS, WIDE, WIDTH, GROUP,
+                KV_HEADS, SIZE, SIZE_PAD, SPLITS, PROGRAMS, PARTS,
+            )  # fmt: skip
     else:
+        await_previous(PDL)
         _paths(
             memory, parts, lineage_ptr, program, BLOCK_SIZE, NODES, BESIDE, STEPS, NODE_TILE, TOKENS, WIDE, WIDTH,
             GROUP, KV_HEADS, SIZE, SIZE_PAD, PROGRAMS, PARTS, ALONE,
@@ -119,7 +123,10 @@ def _share_of_size(
     """Take splits below that of the length; the first program adds its own to one part, others leave each apart."""
     _, _, _, _, row_table_ptr, _, scale, _, _, length, _ = memory
     count = length // TOKENS // size
-    begin, behind = tl.cdiv(program * count, PROGRAMS), tl.cdiv((program + 1) * count, PROGRAMS)
+    # Of few splits the first programs have one each: others may run only when these have ended.
+    most = tl.maximum(count, PROGRAMS)
+    begin = tl.minimum(tl.cdiv(program * most, PROGRAMS), count)
+    behind = tl.minimum(tl.cdiv((program + 1) * most, PROGRAMS), count)
     best, mass, sum_ = nothing(q.shape[0], q.shape[1], WIDE)
     whole_best, whole_mass, whole_sum = best, tl.max(mass, 1), sum_
     edge = (begin + 1) * size
