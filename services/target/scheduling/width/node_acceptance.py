@@ -25,6 +25,8 @@ _SHARED_WEIGHT = 32.0
 _PRIOR_WEIGHT = 16.0
 _HOPE = 1.1
 """What a tree is thought to accept, by a chain of as many rows, with the weight of so many observations."""
+_VISITED = 6.0
+"""Trees of all requests behind which a visit has told of them."""
 _TOLD = 2
 """First children at most of which a tree tells as a chain would: nearly every tree has them."""
 _FIRST = 4
@@ -45,6 +47,7 @@ class NodeAcceptance(Acceptance):
     def __init__(self, widths: Sequence[Width], settings: AcceptanceSettings | None = None) -> None:
         super().__init__(widths, settings)
         self._sizes = tuple(int(width) - 1 for width in widths if isinstance(width, Tree))
+        self._falls = [row / (row + 1) for row in range(self._longest)]
         self._trees = NodeChances(self._sizes)
         self._unknown = NodeChances(self._sizes)
         self._counts, self._news = self._trees.counts(), 0
@@ -82,6 +85,10 @@ class NodeAcceptance(Acceptance):
         row.promised = _extra(chain)
         most, scale = 1.0 + max(0, min(row.cap, row.left - 1)), self._scale(row.promised)
         before, total, begin = _HOPE, 1.0, 0
+        if len(self._rows) == 1 and self._told > _VISITED:
+            # A lone request's trees are seen seldom. Rows come best first, so each is hoped to come nearly as often as
+            # the one before it: that is what they do, and where a chain's chance is lower a second choice stands there.
+            before, chain = 1.0, [*map(max, chain, self._falls)]
         gathered = [1.0]
         for size, unit in zip(self._sizes, own.units, strict=True):
             ends, weight = own.ends[begin:size], _SHARED_WEIGHT * unit
