@@ -67,6 +67,18 @@ def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{own}: {said}"
 
 
+@each("rows", [112, 256, 384, 448, 512, 640, 768, 896, 1024, 2048])
+@each("lines", [576, 2048, 4096, 5120])
+def test_ctas_share_a_band_where_the_swizzle_begins(lines: int, rows: int) -> None:
+    """The compiler asserts it of a band in eights of lines. Those of eight bits are multiplied in sixteens, which are
+    more: SmolLM2's drafter had such a cut, and went by Triton.
+    """
+    for depth, kind, wide in product((1536, 4096), KINDS, (True, False)):
+        for cut in shortlist(lines, depth, rows, kind, 12, wide=wide):
+            alone = cut.subs % cut.share and cut.halves % cut.share
+            assert not alone or -(-cut.band // 8) % cut.share == 0, cut
+
+
 def test_every_cut_of_a_shortlist_is_legal_and_no_two_are_alike() -> None:
     for lines, depth, rows, kind in weights(9):
         found = shortlist(lines, depth, rows, kind, 6)

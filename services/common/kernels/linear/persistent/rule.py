@@ -83,9 +83,10 @@ def fits(cut: PersistentTiling, lines: int, depth: int) -> bool:
     beside = _BESIDE.get(cut.kind, 24) + (0 if cut.wide else _SCALES)
     if cut.lines // 2 + beside > _REGISTERS // 4 // 32 // parts:
         return False
-    # CTAs that share lines load parts of a stage, of halves, or of lines where the swizzle begins.
-    half = cut.lines // cut.halves
-    return cut.subs % cut.share == 0 or cut.halves % cut.share == 0 or half % (8 * cut.share) == 0
+    # CTAs that share lines load parts of a stage, of halves, or of a band where the swizzle begins. Lines of eight bits
+    # may be more than bands have.
+    eights = -(-cut.band // 8)
+    return cut.subs % cut.share == 0 or cut.halves % cut.share == 0 or eights % cut.share == 0
 
 
 def _busy(cut: PersistentTiling, lines: int, rows: int) -> float:
