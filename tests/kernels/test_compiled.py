@@ -90,7 +90,11 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         for squares in NO_SQUARES
     ),
     *(
-        (embedding._embedding_kernel, {"WIDTH_PAD": 512, "SCALE": scale, "WIDE": tl.float32, "PDL": True}, {})
+        (
+            embedding._embedding_kernel,
+            {"WIDTH_PAD": 512, "NORMS_PAD": 16, "SCALE": scale, "WIDE": tl.float32, "PDL": True},
+            {"squares_ptr": "*i64", "live_ptr": "*i1"},
+        )
         for scale in (1.0, 53.0)
     ),
     (

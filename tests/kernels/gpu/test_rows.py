@@ -92,6 +92,17 @@ def test_embedding_and_ids_out_of_range() -> None:
     close(embedding_kernel.embedding(wild, table), table[:1].expand(3, -1))
 
 
+@pytest.mark.parametrize("norms", [0, 1, 6, 96])
+def test_rows_begin_with_zeros_for_their_squares_and_know_which_are_padding(norms: int) -> None:
+    table, ids = randn(20, 40), torch.tensor([3, 19, 0, 3, 7], device=DEVICE)
+    slots = torch.tensor([0, 15, 16, 2**33, 17], device=DEVICE)
+    rows, squares, live = embedding_kernel.begin_rows(ids, table, 1.0, norms, slots, 16)
+    assert torch.equal(rows, embedding_kernel.embedding(ids, table))
+    assert torch.equal(squares, torch.zeros((norms, len(ids)), dtype=torch.int64, device=DEVICE))
+    assert live is not None and live.tolist() == [False, False, True, True, True]
+    assert embedding_kernel.begin_rows(ids, table)[2] is None
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "size"), [(2, 16), (9, 24)])
 def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:

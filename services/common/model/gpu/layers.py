@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.ahead import all_layers
-from services.common.kernels.embedding import embedding
+from services.common.kernels.embedding.kernel import begin_rows
 from services.common.kernels.head_gates import gate_heads
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gates, linear_normed
 from services.common.kernels.linear.weight import Weight
@@ -233,12 +233,11 @@ class KernelStack:
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
+        marked = (rows.slots_T, rows.first_slot) if self._routes else ()
+        stream_TD, squares_NT, live_T = begin_rows(ids_T, embed_VD, self._embed_scale, 2 * len(self._layers), *marked)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
-        live_T = rows.live_T if self._routes else None
         tapped: dict[int, Tensor] = {}
         last = len(self._layers) - 1
-        squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index in self._running(taps):
             layer, state = self._layers[index], states[index]
             mixed_TF = layer.mixer(normed, rows, rotations, state, plans)

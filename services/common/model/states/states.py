@@ -96,9 +96,9 @@ class Rows:
         return x_TX.view(-1, width, x_TX.shape[-1])[:, ends.start : ends.stop].flatten(0, 1)
 
     @property
-    def live_T(self) -> Tensor:
-        """Which rows are no padding: those that have a place outside the pad block."""
-        return self.slots_T >= (PAD_BLOCK + 1) * self.parts[0].span.block_size
+    def first_slot(self) -> int:
+        """The first place outside the pad block: rows with places before it are padding."""
+        return (PAD_BLOCK + 1) * self.parts[0].span.block_size
 
     @property
     def last_E(self) -> Tensor | None:

@@ -34,7 +34,7 @@ def measured(family: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, list[tu
 
     def tells(model: Target, ids_T: Tensor, rows: Any, *rest: Any) -> Any:
         if watched[0]:
-            seen.append((len(ids_T), ids_T.tolist(), int(rows.live_T.sum())))
+            seen.append((len(ids_T), ids_T.tolist(), int((rows.slots_T >= rows.first_slot).sum())))
         return forward(model, ids_T, rows, *rest)
 
     monkeypatch.setattr(warm_up, "_measure", watches)
