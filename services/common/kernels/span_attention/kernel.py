@@ -7,13 +7,15 @@ all parts in order, with the same bits. Bytes for contexts of n tokens: `B n 2 H
 read), `B Hq W D e` of queries, and `8 B Hq W D` of float32 sums a part, written and read in L2.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
-from services.common.kernels.span_attention.cut import cut_heads, cut_span
+from services.common.kernels.span_attention.cut import Cut, cut_heads, cut_span
 from services.common.kernels.span_attention.hopper import attend_tiles, tiles_of
 from services.common.kernels.span_attention.merge import merge_kernel, merge_rows
 from services.common.kernels.span_attention.program import attend_kernel
@@ -57,16 +59,14 @@ def _launch(
     own = None if keys is None or values is None else (keys, values)
     tiles = tiles_of(q_BWHD, kv_2NSHD, span, own)
     programs = tiles.programs if tiles else splits if cut.programs == MOST_SPLITS else cut.programs
-    parts, passes = part_count(splits, programs), 2 if programs == 1 else 1
+    parts = part_count(splits, programs)
     q_BWHD = q_BWHD.contiguous()
-    block_keys, block_values = own or (q_BWHD, q_BWHD)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
     shared = batch * kv_heads if programs > 1 else 0
     partial = torch.empty((shared, parts, rows, size), dtype=wide, device=q_BWHD.device)
     sums = torch.empty((shared, parts, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
     assert out_BWF.is_contiguous(), "results must lie row by row"
-    causal = keys is None or span.mask.causal
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": tokens, "PDL": PDL,
@@ -77,20 +77,29 @@ def _launch(
     if tiles:
         attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own)
     else:
-        attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
-            q_BWHD, kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH, block_keys, block_values,
-            span.block_table_BN, span.lengths_B, span.reach_B,
-            span.positions_BW, partial, sums, out_BWF,
-            kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
-            block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
-            block_values.stride(1), block_values.stride(2), scale,
-            BLOCK_SIZE=span.block_size, CAUSAL=causal, TILE=cut.tile,
-            num_warps=cut.warps, num_stages=cut.stages, **shapes,
+        grid = batch * kv_heads, programs, (2 if programs == 1 else 1) * triton.cdiv(rows, cut.tile)
+        codes = kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH
+        _attend(grid, cut, q_BWHD, codes, own or (q_BWHD, q_BWHD), span, (partial, sums, out_BWF), scale, shapes)
+    if shared:
+        tile, warps = merge_rows(batch * kv_heads, rows)
+        merge_kernel[(batch * kv_heads, triton.cdiv(rows, tile))](
+            partial, sums, out_BWF, span.lengths_B, span.reach_B, room, ROWS=tile, num_warps=warps, **shapes,
         )  # fmt: skip
-    if not shared:
-        return out_BWF
-    tile, warps = merge_rows(batch * kv_heads, rows)
-    merge_kernel[(batch * kv_heads, triton.cdiv(rows, tile))](
-        partial, sums, out_BWF, span.lengths_B, span.reach_B, room, ROWS=tile, num_warps=warps, **shapes,
-    )  # fmt: skip
     return out_BWF
+
+
+def _attend(
+    grid: tuple[int, int, int], cut: Cut, q_BWHD: Tensor, codes: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor],
+    span: Span, results: tuple[Tensor, Tensor, Tensor], scale: float, shapes: dict[str, Any],
+) -> None:  # fmt: skip
+    """Launch Triton's program for K/V, or codes with exponents, and the `own` keys and values of a block."""
+    kv_2NSHD, exponents_2NSH = codes
+    keys, values = own
+    attend_kernel[grid](
+        q_BWHD, kv_2NSHD, exponents_2NSH, keys, values, span.block_table_BN, span.lengths_B, span.reach_B,
+        span.positions_BW, *results,
+        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
+        keys.stride(0), keys.stride(1), keys.stride(2), values.stride(0), values.stride(1), values.stride(2), scale,
+        BLOCK_SIZE=span.block_size, CAUSAL=not shapes["HAS_BLOCK"] or span.mask.causal, TILE=cut.tile,
+        num_warps=cut.warps, num_stages=cut.stages, **shapes,
+    )  # fmt: skip
