@@ -13,7 +13,7 @@ from statistics import mean
 import pytest
 
 from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_answers
-from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, TURNS, Asked, by_chance, chats, mean_out, together
+from tests.bench.gpu.fronts.loads import OUTS, PROMPTS, TURNS, Asked, by_chance, chats, mean_out, most_tok_s, together
 from tests.bench.gpu.fronts.rows import percentile, row_of, table
 from tests.bench.gpu.fronts.servers import vllm_flags
 from tests.bench.gpu.race.scale import FULL_SCALE
@@ -96,6 +96,16 @@ def test_a_refusal_or_a_short_answer_is_no_measurement(head: str, counts: Sequen
 
     with pytest.raises(ServerError, match=r"503 Busy|3 tokens came where 7"):
         asyncio.run(run())
+
+
+def test_no_server_brings_more_than_what_was_asked_for_when_the_last_request_came() -> None:
+    """So a ratio of two servers' goodput has a bound, which the one that ends in time comes near."""
+    asked = by_chance(50.0, 12.0, 64, SEED)
+    last_s = max(one.at_s for one in asked)
+    for late_s in (0.0, 0.4, 2.0):
+        told = [Answer(one.at_s, [(one.at_s + late_s, one.out)]) for one in asked]
+        assert row_of("paceline", "by chance", [told])["tok_s"] <= most_tok_s(asked) + 1
+    assert most_tok_s(asked) == pytest.approx(sum(one.out for one in asked) / last_s)
 
 
 def test_requests_by_chance_have_the_rate_and_the_quantiles_of_the_table() -> None:

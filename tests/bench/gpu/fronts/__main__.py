@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu.fronts.client import Answer, ServerError, answers, chat_answers
-from tests.bench.gpu.fronts.loads import TURNS, by_chance, chats, mean_out, together
+from tests.bench.gpu.fronts.loads import TURNS, by_chance, chats, mean_out, most_tok_s, together
 from tests.bench.gpu.fronts.rows import Row, row_of, table
 from tests.bench.gpu.fronts.servers import MODEL, Server, paceline, vllm
 from tests.bench.gpu.pair import PairOptions
@@ -73,8 +73,11 @@ def measured(servers: Sequence[Server], asked: argparse.Namespace, vocab: int) -
     for share in asked.shares:
         # Chance at the lengths of the table, or at tiny ones.
         rate = share * limit / mean_out(asked.length)
-        load = partial(answers, requests=by_chance(rate, asked.seconds, vocab, SEED, asked.length))
-        rows += _rows(servers, f"{share:.0%} by chance, {rate:.1f} a second", [load], warm_up=0)
+        requests = by_chance(rate, asked.seconds, vocab, SEED, asked.length)
+        name, load = f"{share:.0%} by chance, {rate:.1f} a second", partial(answers, requests=requests)
+        most = round(most_tok_s(requests))
+        print(f"{name}: {most:,} tok/s if all were answered at once")
+        rows += [row | {"most_tok_s": most} for row in _rows(servers, name, [load], warm_up=0)]
     return rows
 
 

@@ -39,6 +39,11 @@ def by_chance(rate: float, seconds: float, vocab: int, seed: int, length: int = 
     return asked
 
 
+def most_tok_s(requests: Sequence[Asked]) -> float:
+    """Return tokens a second of a server that answers all of them as they come: no goodput of a load is higher."""
+    return sum(one.out for one in requests) / max(one.at_s for one in requests)
+
+
 def chats(count: int, vocab: int, draws: int, length: int = LENGTH) -> list[list[Asked]]:
     """Chats of an agent: TURNS turns, of which the first brings a system prompt and tools."""
     source = random.Random(1_000_003 * draws + 97 * count)
