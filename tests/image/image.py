@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.image.dockerfile import ROOT, Dockerfile
+from tests.image.wheels import fetch, prune
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "paceline/images"
 SUITE = "bookworm"
@@ -148,12 +149,26 @@ def _install(file: Dockerfile, root: Path) -> None:
         "--variant=minbase",
         f"--include={','.join(file.packages)}",
     ]
-    command += ["--aptopt=Acquire::Check-Valid-Until false", SUITE, str(root), *_mirrors(file.snapshot)]
-    done = subprocess.run(command, check=False, timeout=INSTALL_S)
+    command += [
+        "--aptopt=Acquire::Check-Valid-Until false",
+        "--dpkgopt=force-unsafe-io",
+        SUITE,
+        str(root),
+        *_mirrors(file.snapshot),
+    ]
+    lock, wheels = ROOT / f"requirements/{file.name}.lock.txt", CACHE / "wheels" / file.name
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(fetch, lock, wheels)
+        done = subprocess.run(command, check=False, timeout=INSTALL_S)
     assert done.returncode == 0, (
         f"the packages of {file.name}.packages cannot be had: where the archive of {file.snapshot} is not reached, "
         "their versions must be those of this machine's mirror: see apt-cache policy"
     )
+    prune(wheels, [lock])
+    _replay(file, root, wheels if fetched.result() else None)
+
+
+def _replay(file: Dockerfile, root: Path, wheels: Path | None) -> None:
     workdir = "/"
     for step, arguments in file.base:
         match step:
@@ -165,7 +180,7 @@ def _install(file: Dockerfile, root: Path) -> None:
             case "COPY":
                 _copy(root, workdir, arguments)
             case "RUN":
-                _step(root, workdir, arguments)
+                _step(root, workdir, arguments, wheels)
 
 
 def _mirrors(snapshot: str) -> list[str]:
@@ -188,8 +203,8 @@ def _copy(root: Path, workdir: str, arguments: str) -> None:
         shutil.copy(start / source.lstrip("/"), place)
 
 
-def _step(root: Path, workdir: str, line: str) -> None:
-    """A step of the Dockerfile inside the root, as root, with pip's configuration emptied.
+def _step(root: Path, workdir: str, line: str, wheels: Path | None) -> None:
+    """A step of the Dockerfile inside the root, as root, with pip's configuration emptied but for wheels at hand.
 
     The certificates of this machine stand for the image's, as a build behind a proxy of one's own has them.
     """
@@ -198,6 +213,9 @@ def _step(root: Path, workdir: str, line: str) -> None:
     command += ["--ro-bind", "/etc/hosts", "/etc/hosts", "--chdir", workdir]
     variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_QUIET": "1", "PIP_CERT": f"{CERTIFICATES}/ca-certificates.crt"}
     variables |= {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    if wheels is not None:
+        command += ["--ro-bind", str(wheels), "/mnt"]
+        variables |= {"PIP_FIND_LINKS": "/mnt", "PIP_NO_INDEX": "1"}
     for name, value in variables.items():
         command += ["--setenv", name, value]
     command += ["--cap-add", "ALL", "/bin/sh", "-ec", line]
