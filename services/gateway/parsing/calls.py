@@ -142,22 +142,16 @@ class CallSplitter:
     def _behind(self, parts: list[Part]) -> bool:
         """Behind a call, where another one may stand or the closing tag."""
         self._skip(_BEHIND)
-        if self._block == LIST and self._before.has("]"):
-            blank = self._before.taken().rpartition("]")[2]
-            self._before.add(blank)
-            self._block = ""
+        self._end_list()
         if not self._kept:
             return False
-        if end := max((closing.end(self._kept) for closing in self._closings), default=0):
-            self._before.taken()
-            self._kept, self._block = self._kept[end:], ""
+        if self._end_block():
             return True
         tags = self._openings.keys() - {"", LIST}
-        for tag in tags:
-            if self._kept.startswith(tag):
-                self._before.taken()
-                self._enter(tag)
-                return True
+        if tag := next((tag for tag in tags if self._kept.startswith(tag)), ""):
+            self._before.taken()
+            self._enter(tag)
+            return True
         if any(tag.startswith(self._kept) for tag in tags):
             return False  # before a body is tried that may begin with anything
         inside = self._openings.get(self._block, []) if self._block else self._loose
@@ -167,6 +161,21 @@ class CallSplitter:
             return False
         self._leave(parts)
         return True
+
+    def _end_list(self) -> None:
+        """Leaves a list of calls without tags whose bracket was among what was skipped."""
+        if self._block == LIST and self._before.has("]"):
+            blank = self._before.taken().rpartition("]")[2]
+            self._before.add(blank)
+            self._block = ""
+
+    def _end_block(self) -> bool:
+        """Takes a closing tag, if there is one."""
+        end = max((closing.end(self._kept) for closing in self._closings), default=0)
+        if end:
+            self._before.taken()
+            self._kept, self._block = self._kept[end:], ""
+        return end > 0
 
     def _may_close(self) -> bool:
         return any(closing.may_come(self._kept) for closing in self._closings)
