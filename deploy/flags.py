@@ -157,6 +157,8 @@ def arguments(prog: str = "") -> argparse.Namespace:
     if parsed.host or parsed.port:
         if parsed.port and not (parsed.port.isdecimal() and int(parsed.port) <= 0xFFFF):
             made.error(f"--port: {parsed.port!r} is no port: 0 to 65535, 0 for a free one")
+        if re.fullmatch(r"[^:]*:\d*|\[.*\]:\d*", parsed.host):
+            made.error(f"--host: {parsed.host!r} has a port: give that by --port, or both by --http")
         host, _, port = (parsed.http or HTTP).rpartition(":")
         parsed.http = f"{parsed.host or host}:{parsed.port or port}"
     for flag, name in (("--model", parsed.model), ("--drafter", parsed.drafter)):

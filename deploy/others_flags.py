@@ -48,6 +48,7 @@ ELSEWHERE = {
     "--speculative-num-draft-tokens": "take --target.widths 1,N+1 for N draft tokens",
     "--chunked-prefill-size": "take --target.prefill-chunk",
     "--enable-prefix-caching": "it is on; leave it out",
+    "--no-enable-prefix-caching": "take --target.prefix-cache false",
     "--enable-chunked-prefill": "it is on; leave it out",
     "--enforce-eager": "take --target.eager true",
     "--max-num-batched-tokens": "take --target.prefill-chunk",

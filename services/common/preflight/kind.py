@@ -60,6 +60,8 @@ def path_problem(name: str) -> Problem | None:
         local = address["scheme"].lower() == "file" and address["rest"].removeprefix("localhost")
         remedy = f"did you mean {local}?" if local else "fetch it, and give its folder"
         return Problem(name[:_LONGEST_NAME], "is an address, not a name", remedy)
+    if name and not name.strip():
+        return Problem(repr(name[:_LONGEST_NAME]), "is blank, no name", _EITHER)
     path = local_path(name)
     try:
         kind = path.stat().st_mode
@@ -93,7 +95,7 @@ def _nearest(path: Path) -> str:
         names = [one.name for one in beside.iterdir() if one.is_dir()]
     except (OSError, ValueError):
         return f"{str(beside)[:_LONGEST_NAME]} is not there either"
-    if beside == Path() and (word := difflib.get_close_matches(path.name, _WORDS, n=1)):
+    if beside == Path() and (word := difflib.get_close_matches(path.name.lower(), _WORDS, n=1)):
         return f"did you mean {word[0]}?"
     if found := difflib.get_close_matches(path.name, names, n=1):
         return f"did you mean {beside / found[0]}?"

@@ -28,6 +28,7 @@ GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.
 RESERVED = frozenset({"PACELINE_API_KEY", "PACELINE_PARENT", "PACELINE_SYNC_POINTS"})
 NO_VALUE = "a value is missing behind it"
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -175,7 +176,8 @@ def _toml(path: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or f"{error}; settings are written as TOML: name = value"
+        reason = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        told = getattr(error, "strerror", None) or f"{reason}; settings are written as TOML: name = value"
         raise invalid_field("--config", f"{path}: {told}") from error
     for name, value in tables.items():
         values |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
@@ -285,8 +287,8 @@ def _scalar(name: str, value: Any, kind: Any) -> Any:
             return value.lower() in _TRUE
         raise invalid_field(name, "must be true or false")
     if isinstance(value, bool) and kind is not bool:
-        raise invalid_field(name, f"must be {kind.__name__}")
+        raise invalid_field(name, f"must be {_KINDS.get(kind, kind.__name__)}")
     try:
         return kind(value)
     except (TypeError, ValueError):
-        raise invalid_field(name, f"must be {getattr(kind, '__name__', kind)}, not {value!r}") from None
+        raise invalid_field(name, f"must be {_KINDS.get(kind, kind)}, not {value!r}") from None

@@ -91,7 +91,7 @@ def test_what_is_not_passed_on_is_the_controllers_or_derived(group: Group) -> No
     ("flags", "said"),
     [
         (("--target.widths", "4,8"), "target: widths: must ascend from 1"),
-        (("--target.widths", "one"), "target.widths: must be int"),
+        (("--target.widths", "one"), "target.widths: must be a whole number"),
         (("--target.handof", "host"), "target.handof: there is no such setting; did you mean --target.handoff?"),
         (("--target.handoff", "sideways"), "target: handoff: must be one of"),
         (("--target.handoff", "flags", "--placement", "cpu"), "target: handoff: flags order the streams of a GPU"),

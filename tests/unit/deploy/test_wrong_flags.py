@@ -32,6 +32,13 @@ FLAGS = {
     ("--tenants", "{tmp}"): "{tmp}: cannot be read: ",
     ("--slots", "many"): "--slots",
     ("--max-num-seqs", "many"): "--max-num-seqs: must be a whole number, not 'many'",
+    ("--host", "127.0.0.1:8000"): "--host: '127.0.0.1:8000' has a port: give that by --port, or both by --http",
+    ("--host", "[::1]:8000"): "--host: '[::1]:8000' has a port: give that by --port, or both by --http",
+    ("--model", " "): "' ': is blank, no name; ",
+    ("--model", "SmolLM2"): "SmolLM2: no such folder; did you mean smollm2?",
+    ("--memory-fraction", "90%"): "settings: --memory-fraction: must be a number, not '90%'",
+    ("--target.threads", "two"): "settings: --target.threads: must be a whole number, not 'two'",
+    ("--no-enable-prefix-caching",): "there is no such flag; take --target.prefix-cache false",
     ("--slots",): "--slots: a value is missing behind it",
     ("--target.widths",): "--target.widths: a value is missing behind it",
     ("--target.widths", "--slots", "4"): "--target.widths: a value is missing behind it",
@@ -129,13 +136,14 @@ def test_a_wrong_variable_is_named_as_it_stands_in_the_environment(
         ("[target]\nwidths = [8]", "--config: {}: target.widths: must ascend from 1"),
         ("slots: 4", "--config: {}: Expected '=' after a key in a key/value pair (at line 1, column 6); "),
         ('{"slots": 4}', "settings are written as TOML: name = value"),
+        ("slots = '\xff'", "--config: {}: is no text in UTF-8; settings are written as TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_settings_is_named_with_the_file(
     text: str, said: str, told: Callable[..., str], tmp_path: Path
 ) -> None:
     file = tmp_path / "settings.toml"
-    file.write_text(text)
+    file.write_bytes(text.encode("latin-1"))
     assert said.format(file) in told("--config", str(file))
 
 

@@ -136,7 +136,7 @@ def test_what_is_passed_on_comes_from_files_too_and_secrets_are_not_shown(
     ("flag", "value", "said"),
     [
         ("--worker.width", "1", "worker.width: there is no such setting; "),
-        ("--worker.widths", "a", "worker.widths: must be int"),
+        ("--worker.widths", "a", "worker.widths: must be a whole number"),
         ("--worker.grpc", "h:1", "worker.grpc: is derived from port"),
         ("--worker.grpc-file", "/dev/null", "worker.grpc_file: is derived from port"),
         ("--waiter.widths", "1", "waiter.widths: there is no such setting; "),
@@ -242,4 +242,4 @@ def test_the_configuration_is_printed_even_when_it_is_refused(capsys: pytest.Cap
 
 def test_a_value_of_the_wrong_type_is_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(Documented, "--print-config", "--wait-s", "long") == 2
-    assert capsys.readouterr() == ("", "settings: wait_s: must be float, not 'long'\n")
+    assert capsys.readouterr() == ("", "settings: wait_s: must be a number, not 'long'\n")
