@@ -38,7 +38,7 @@ from services.gateway.http.endpoints.probes import probes
 from services.gateway.http.routes import Handler
 from services.gateway.intake.inlet import Gates, InletInterceptor
 from services.gateway.prompts.tokenizer import TokenizerError
-from services.gateway.routing.router import Router, RouterSettings
+from services.gateway.routing.router import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import Calls, TenantLabels
 from services.gateway.streams.catalogue import load_catalogue
@@ -96,7 +96,7 @@ class GatewayApp:
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
             Dial(gateway_id, names, self._peers, self._secret, settings.max_request_s),
-            Router(RouterSettings(revisions=settings.revision_weights, own=settings.own_pairs), random.Random()),
+            Router(random.Random(), settings.revision_weights, settings.own_pairs),
             self.metrics,
         )
         catalogue = load_catalogue(settings.served, settings.model)

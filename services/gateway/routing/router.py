@@ -5,8 +5,6 @@ import random
 import struct
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 
 from services.gateway.routing.crowd import HASHES, Candidate, Crowd, Fleet, hash_of
 from services.gateway.routing.openings import Openings
@@ -26,28 +24,21 @@ GOLDEN = 0.6180339887498949
 """The golden ratio's part behind the point: its multiples lie evenly in [0, 1) however many there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouterSettings:
-    """Weights of the score, in units of a target filled once.
-
-    A prompt goes to a target that knows its beginning while that one is `affinity_slack` fuller than others at most.
-    `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet. Targets
-    whose id begins with `own` come before all others.
-    """
-
-    queued_tokens_unit: int = 8192
-    plain_penalty: float = 0.5
-    affinity_slack: float = 0.55
-    affinity_entries: int = 65536
-    revisions: Mapping[str, float] = field(default_factory=dict)
-    own: str = ""
+QUEUED_TOKENS_UNIT = 8192
+"""Queued prompt tokens that count as a target filled once."""
+PLAIN_PENALTY = 0.5
+"""What a target counts as fuller while it decodes plainly."""
+AFFINITY_SLACK = 0.55
+"""How much fuller than others a target may be that knows a prompt's beginning."""
+AFFINITY_ENTRIES = 65536
+"""Beginnings that are remembered."""
 
 
-def score(candidate: Candidate, settings: RouterSettings) -> float:
+def score(candidate: Candidate) -> float:
     """Load of a target: requests per slot, queued prompt tokens, and a penalty while it decodes plainly."""
     requests = candidate.running + candidate.waiting + candidate.dispatched
-    tokens = candidate.queued_tokens / settings.queued_tokens_unit
-    return requests / max(candidate.slots, 1) + tokens + (0.0 if candidate.speculating else settings.plain_penalty)
+    tokens = candidate.queued_tokens / QUEUED_TOKENS_UNIT
+    return requests / max(candidate.slots, 1) + tokens + (0.0 if candidate.speculating else PLAIN_PENALTY)
 
 
 class PrefixMemory:
@@ -99,19 +90,17 @@ class Router:
     many prompts begin with, a system prompt's, lie on every target soon and say nothing of where one belongs.
     """
 
-    def __init__(self, settings: RouterSettings, generator: random.Random) -> None:
-        """Starts without memory of prompts."""
-        self._settings = settings
-        self._generator = generator
-        self._memory = PrefixMemory(settings.affinity_entries)
-        self._openings = Openings()
-        self._score = partial(score, settings=settings)
-        self._turn = generator.random()
+    def __init__(self, generator: random.Random, revisions: Mapping[str, float] | None = None, own: str = "") -> None:
+        """Starts without memory of prompts.
 
-    @property
-    def own(self) -> str:
-        """How ids of pairs beside this gateway begin; empty for none."""
-        return self._settings.own
+        `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet.
+        Targets whose id begins with `own` come before all others.
+        """
+        self._revisions, self.own = revisions or {}, own
+        self._generator = generator
+        self._memory = PrefixMemory(AFFINITY_ENTRIES)
+        self._openings = Openings()
+        self._turn = generator.random()
 
     def choose(
         self,
@@ -134,11 +123,11 @@ class Router:
             opening: what all turns of the request's chat have in common and no other chat has, salted as the digests
                 are; empty where it is not known.
         """
-        fleet = candidates if isinstance(candidates, Fleet) else Fleet(candidates, self._settings.own)
+        fleet = candidates if isinstance(candidates, Fleet) else Fleet(candidates, self.own)
         if avoid or numerics:
             fleet = self._fit(fleet, avoid, numerics)
         usable, way = fleet.all, self._way(digests, opening)
-        if not numerics and self._settings.revisions:
+        if not numerics and self._revisions:
             usable = self._of_one_revision(fleet, key.encode() or b"".join(way[:1]))
         if not usable:
             return None
@@ -170,12 +159,12 @@ class Router:
 
     def _by_load(self, usable: Crowd[Candidate], way: Sequence[bytes]) -> Candidate:
         some = self._generator.sample(usable.members, min(MEASURED if way else 2, len(usable)))
-        best = min(some[:2], key=self._score)
+        best = min(some[:2], key=score)
         if not way:
             return best
-        bound = sum(map(self._score, some)) / len(some) + self._settings.affinity_slack
+        bound = sum(map(score, some)) / len(some) + AFFINITY_SLACK
         for one in self._friends(usable, way):
-            if self._score(one) <= bound:
+            if score(one) <= bound:
                 return one
         return best
 
@@ -206,4 +195,4 @@ class Router:
         return fleet.revisions[revision]
 
     def _weight_of(self, revision: str) -> float:
-        return next((share for start, share in self._settings.revisions.items() if revision.startswith(start)), 0.0)
+        return next((share for start, share in self._revisions.items() if revision.startswith(start)), 0.0)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from services.gateway.routing.crowd import Candidate, Fleet
-from services.gateway.routing.router import PREFIX_BLOCK, Router, RouterSettings, prefix_digests
+from services.gateway.routing.router import PREFIX_BLOCK, Router, prefix_digests
 
 TURNS, SLOTS, THINK_S = 5, 8, 5.0
 
@@ -41,7 +41,7 @@ def simulate(
     """
     dice = random.Random(seed)
     fleet = [Candidate(f"pair-{index}", slots=SLOTS) for index in range(pairs)]
-    routers = [Router(RouterSettings(), random.Random(seed + index)) for index in range(gateways)]
+    routers = [Router(random.Random(seed + index)) for index in range(gateways)]
     events: list[tuple[float, int, int, int]] = []
     begun = 0.0
     for chat in range(chats):
@@ -58,7 +58,7 @@ def simulate(
             fleet[number].running -= 1
             continue
         if restarts and begun and now > begun / 2:
-            routers, restarts = [Router(RouterSettings(), random.Random(seed)) for _ in routers], False
+            routers, restarts = [Router(random.Random(seed)) for _ in routers], False
         asked = [chats] * PREFIX_BLOCK * kind.system + [number] * PREFIX_BLOCK * (kind.own + 2 * turn)
         opening = number.to_bytes(8, "little") if kind.named else b""
         chosen = dice.choice(routers).choose(known, prefix_digests(asked, b""), opening=opening)

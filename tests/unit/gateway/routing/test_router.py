@@ -9,12 +9,9 @@ from services.gateway.routing.router import (
     PREFIX_BLOCK,
     PrefixMemory,
     Router,
-    RouterSettings,
     prefix_digests,
     score,
 )
-
-SETTINGS = RouterSettings()
 
 
 def homes(key: bytes, candidates: list[Candidate], count: int = HOMES) -> list[Candidate]:
@@ -22,7 +19,7 @@ def homes(key: bytes, candidates: list[Candidate], count: int = HOMES) -> list[C
 
 
 def router(seed: int = 1) -> Router:
-    return Router(SETTINGS, random.Random(seed))
+    return Router(random.Random(seed))
 
 
 def test_no_candidate_is_no_choice() -> None:
@@ -44,7 +41,7 @@ def test_power_of_two_choices_spreads_and_spares_the_fullest() -> None:
 
 def test_requests_sent_since_the_last_report_count_as_load() -> None:
     fresh, sent = Candidate("a", slots=8), Candidate("b", slots=8, dispatched=3)
-    assert score(fresh, SETTINGS) < score(sent, SETTINGS)
+    assert score(fresh) < score(sent)
 
 
 def test_a_target_that_decodes_plainly_counts_as_fuller() -> None:
@@ -148,11 +145,11 @@ def test_a_home_that_is_full_is_passed_over_for_the_next_one_that_all_agree_on()
 def test_revisions_share_new_chats_by_weight_and_chats_keep_theirs() -> None:
     candidates = [Candidate(f"p{index}", revision="old1" if index % 2 else "new2") for index in range(10)]
     candidates += [Candidate("third", revision="unnamed")]
-    settings = RouterSettings(revisions={"new": 10.0, "old": 90.0})
+    weights = {"new": 10.0, "old": 90.0}
     shares: Counter[str] = Counter()
     for chat in range(2000):
         turns = [prefix_digests([chat] * PREFIX_BLOCK * turn, b"") for turn in (1, 2)]
-        chosen = [Router(settings, random.Random(seed)).choose(candidates, turn) for seed, turn in enumerate(turns)]
+        chosen = [Router(random.Random(seed), weights).choose(candidates, turn) for seed, turn in enumerate(turns)]
         revisions = {one.revision for one in chosen if one is not None}
         assert len(revisions) == 1
         shares[revisions.pop()] += 1
@@ -163,7 +160,7 @@ def test_revisions_share_new_chats_by_weight_and_chats_keep_theirs() -> None:
 def canaries(asked: Iterable[tuple[Sequence[bytes], bytes]]) -> float:
     """The share of a canary of a tenth."""
     candidates = [Candidate(f"p{index}", revision="old1" if index % 2 else "new2") for index in range(10)]
-    one = Router(RouterSettings(revisions={"new": 10.0, "old": 90.0}), random.Random(5))
+    one = Router(random.Random(5), {"new": 10.0, "old": 90.0})
     found = [one.choose(candidates, digests, opening=opening) for digests, opening in asked]
     return sum(chosen is not None and chosen.revision == "new2" for chosen in found) / len(found)
 
@@ -182,10 +179,10 @@ def test_a_canary_has_its_share_of_few_requests_that_are_no_chat() -> None:
 
 def test_short_prompts_are_spread_over_revisions_too_and_a_lone_revision_takes_all() -> None:
     candidates = [Candidate("a", revision="old"), Candidate("b", revision="new")]
-    one = Router(RouterSettings(revisions={"old": 1.0, "new": 1.0}), random.Random(3))
+    one = Router(random.Random(3), {"old": 1.0, "new": 1.0})
     picks = Counter(one.choose(candidates, ()).pair_id for _ in range(1000))  # type: ignore[union-attr]
     assert 400 < picks["a"] < 600
-    assert Router(RouterSettings(revisions={"old": 1.0}), random.Random(1)).choose(candidates[1:], ()) is candidates[1]
+    assert Router(random.Random(1), {"old": 1.0}).choose(candidates[1:], ()) is candidates[1]
 
 
 def test_a_pair_to_avoid_is_taken_only_when_alone() -> None:
@@ -202,7 +199,7 @@ def test_pairs_of_its_own_come_first_and_others_when_there_are_none() -> None:
         Candidate("b-0"),
         Candidate("b-1"),
     ]
-    one = Router(RouterSettings(own="a-"), random.Random(5))
+    one = Router(random.Random(5), own="a-")
     picks = Counter(one.choose(candidates, ()).pair_id for _ in range(100))  # type: ignore[union-attr]
     assert set(picks) == {"a-0", "a-1"}
     assert one.choose(candidates, (), avoid={"a-0", "a-1"}) in candidates[2:], "what failed a request is no home to it"
@@ -213,7 +210,7 @@ def test_a_key_meets_its_pair_wherever_it_is() -> None:
     candidates = [Candidate(f"{host}-{index}") for host in "abc" for index in range(2)]
     for key in ("one", "two", "three", "four"):
         met = {
-            Router(RouterSettings(own=own), random.Random(seed)).choose(candidates, (), key).pair_id  # type: ignore[union-attr]
+            Router(random.Random(seed), own=own).choose(candidates, (), key).pair_id  # type: ignore[union-attr]
             for seed, own in enumerate(("", "a-", "b-", "c-"))
         }
         assert len(met) == 1

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import GatewayMetrics
 from services.gateway.routing.crowd import HOMES, PROBES, Candidate, Crowd, Fleet
-from services.gateway.routing.router import MEASURED, PREFIX_BLOCK, Router, RouterSettings, prefix_digests
+from services.gateway.routing.router import MEASURED, PREFIX_BLOCK, Router, prefix_digests
 from services.gateway.targets import heartbeat
 from services.gateway.targets.heartbeat import Heartbeat
 from services.gateway.targets.link import Dial, Link
@@ -76,7 +76,7 @@ def roster(links: list[FakeLink]) -> Roster:
 
 async def test_a_request_looks_at_a_few_candidates_of_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     links = [FakeLink(f"p{index}") for index in range(PAIRS)]
-    pool = Pool(Dial("g", (), cast("Any", None)), Router(RouterSettings(), random.Random(1)), metrics())
+    pool = Pool(Dial("g", (), cast("Any", None)), Router(random.Random(1)), metrics())
     monkeypatch.setattr(pool, "_roster", roster(links))
     for link in links:
         link.asked = 0
@@ -98,7 +98,7 @@ async def test_a_key_asks_beyond_its_pair_as_far_as_pairs_are_young(
 ) -> None:
     """Numbers are places of pairs as the key leads to them; those lost are not there at all."""
     links = {f"p{index}": FakeLink(f"p{index}") for index in range(PAIRS)}
-    pool = Pool(Dial("g", (), cast("Any", None)), Router(RouterSettings(), random.Random(1)), metrics())
+    pool = Pool(Dial("g", (), cast("Any", None)), Router(random.Random(1)), metrics())
     order = [one.pair_id for one in roster([*links.values()]).answering("m").homes(b"t\0key", 8)]
     for place in young:
         links[order[place]].old = False
@@ -113,7 +113,7 @@ async def test_a_key_asks_beyond_its_pair_as_far_as_pairs_are_young(
 
 async def test_a_key_asks_pairs_that_drain_before_its_own_and_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     links = {f"p{index}": FakeLink(f"p{index}") for index in range(PAIRS)}
-    pool = Pool(Dial("g", (), cast("Any", None)), Router(RouterSettings(), random.Random(1)), metrics())
+    pool = Pool(Dial("g", (), cast("Any", None)), Router(random.Random(1)), metrics())
     found = roster([*links.values()])
     order = [one.pair_id for one in found.answering("m").homes(b"t\0key", 8)]
     monkeypatch.setattr(pool, "_roster", found)
@@ -132,7 +132,7 @@ def metrics() -> GatewayMetrics:
 async def test_an_event_looks_at_its_own_link_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     links = [FakeLink(f"p{index}") for index in range(PAIRS)]
     found = metrics()
-    pool = Pool(Dial("g", (), cast("Any", None)), Router(RouterSettings(), random.Random(1)), found)
+    pool = Pool(Dial("g", (), cast("Any", None)), Router(random.Random(1)), found)
     monkeypatch.setattr(pool, "_roster", roster(links))
     for link in links:
         link.asked = 0
