@@ -91,11 +91,19 @@ class CallSplitter:
             self._finish_body(body, ending, parts)
             parts += self.push("")
         text = self._before.taken() + "".join(self._raw) + self._blank.taken() + self._kept
-        if text and not (self._called and _BEHIND.fullmatch(text)):
+        if text and not (self._called and (_BEHIND.fullmatch(text) or self._is_left_over(text, ending))):
             parts.append(Content(text))
         self._body, self._raw = None, []
         self._kept = ""
         return parts
+
+    def _is_left_over(self, text: str, ending: Ending) -> bool:
+        """Whether a text behind a call is a tag without a call or half a tag, where the model itself ended there."""
+        tag = text.strip()
+        if ending is not Ending.ITSELF or len(tag) < len("</"):
+            return False
+        opens = any(mark.startswith(tag) for mark in self._openings if mark.startswith("<"))
+        return opens or any(closing.may_come(tag) for closing in self._closings)
 
     def _outside(self, parts: list[Part]) -> bool:
         """Content, up to where a call may begin; False when more text is needed."""

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 
 DEEPEST = 64
 """Levels of a value; deeper ones are no call, and the contract takes no deeper ones back."""
@@ -259,9 +260,9 @@ def _digits(text: str) -> str:
     return sign + (whole or "0") + (f".{fraction or '0'}" if point else "") + exponent
 
 
-def value_of(text: str) -> str | None:
-    """A whole text as one JSON value, mended; None where it is none."""
-    reader, out = JsonValue(), list[str]()
+def value_of(text: str, kind: Callable[[], "JsonValue"] | None = None) -> str | None:
+    """A whole text as one JSON value, mended, by a reader of a kind; None where it is none."""
+    reader, out = (kind or JsonValue)(), list[str]()
     try:
         rest = reader.push(text.strip(" \t\r\n"), out)
         reader.finish(out)

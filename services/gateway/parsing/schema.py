@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from services.gateway.parsing.json_value import value_of
+from services.gateway.parsing.python_value import PythonValue
 
 MOST_STEPS = 200
 """Parts of one schema that are looked at."""
@@ -140,7 +141,7 @@ def written(text: str, kinds: Kinds) -> str:
         return as_text
     if text.strip() in named:
         return json.dumps(text.strip(), ensure_ascii=False)
-    value = _word(text, kinds) or value_of(text)
+    value = _word(text, kinds) or value_of(text) or _of_python(text, kinds)
     if value is None:
         return as_text
     parsed = json.loads(value)
@@ -156,6 +157,12 @@ def _word(text: str, kinds: Kinds) -> str | None:
     word = WORDS.get(text.strip().lower(), "")
     kind = "null" if word == "null" else "boolean"
     return word if word and kind in kinds.types else None
+
+
+def _of_python(text: str, kinds: Kinds) -> str | None:
+    """A list, a tuple or a dictionary as Python writes it, where one is asked for and no text is."""
+    asked = kinds.types & {"array", "object"} and not (kinds.is_text or "string" in kinds.types)
+    return value_of(text, PythonValue) if asked and text.lstrip()[:1] in ("[", "{", "(") else None
 
 
 def _other(value: str, text: str, kinds: Kinds) -> str:

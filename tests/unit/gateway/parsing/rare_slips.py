@@ -186,7 +186,6 @@ NO_CALLS = (
         {
             "an empty name": f"{T}<function=></function>{E}",
             "an empty name of a parameter": f"{T}<function=write><parameter=>x</parameter></function>{E}",
-            "no end of the parameter, then text": f"{WRITE}{E}\nDone.",
             "nothing closed": WRITE.rstrip(),
         },
     )

@@ -22,6 +22,7 @@ from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.migration import Totals
 from services.gateway.targets.messages import Speculation, Usage
 from tests.support.cases import each
+from tests.unit.gateway.parsing.late_slips import LATE
 from tests.unit.gateway.parsing.odd_tags import ODD_TAGS
 from tests.unit.gateway.parsing.rare_slips import RARE
 from tests.unit.gateway.parsing.slips import LONG, SLIPS, TOOLS, Slip
@@ -29,7 +30,7 @@ from tests.unit.gateway.parsing.slips import LONG, SLIPS, TOOLS, Slip
 Outcome = tuple[str, str, list[tuple[str, Any]], str]
 """Thought, content, calls, finish."""
 EXCHANGE = cast(Exchange, SimpleNamespace(request_id="r", created=0))
-CORPUS = SLIPS | RARE | ODD_TAGS
+CORPUS = SLIPS | RARE | ODD_TAGS | LATE
 MARK = "<think>\n"
 MOST_EVENTS = 40
 """Calls and returns that a piece may cost."""
