@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
+from services.gateway.http.endpoints.openapi import written
 from services.gateway.http.schema.errors import STATUS
 from tests.integration.gateway_stack import ask_for, rich
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
@@ -137,6 +138,15 @@ async def test_each_listener_can_be_off(tmp_path: Path) -> None:
     async with serving(tmp_path, grpc="", targets=("127.0.0.1:1",)) as (one, http):
         assert one.bound.as_dict()["grpc"] == ""
         assert (await http.get("/openapi.json")).status == 200
+
+
+async def test_the_openapi_document_is_made_when_it_is_asked_for_and_once(tmp_path: Path) -> None:
+    written.cache_clear()
+    async with serving(tmp_path) as (_, http):
+        assert written.cache_info().misses == 0, "a start does not make it"
+        first, again = [await http.get("/openapi.json") for _ in range(2)]
+        assert first.status == 200 and first.body == again.body
+        assert written.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("wrong", [{"grpc": ""}, {"http": "nowhere"}, {"grpc": "", "http": "h:1", "vllm_engine": True}])

@@ -1,5 +1,6 @@
 """Which path is served by what."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from services.gateway.http.endpoints import responses as openai
 from services.gateway.http.endpoints.generate import Generate
 from services.gateway.http.endpoints.messages import CountTokens, MessageAnswer, read_message
 from services.gateway.http.endpoints.models import PREFIX, Models
-from services.gateway.http.endpoints.openapi import document
+from services.gateway.http.endpoints.openapi import written
 from services.gateway.http.endpoints.response_bodies import read_response
 from services.gateway.http.endpoints.responses import ResponseAnswer
 from services.gateway.http.endpoints.status import StatusPage
@@ -23,7 +24,7 @@ from services.gateway.http.reading.convert import Headers, chat_query, completio
 from services.gateway.http.reading.recommended import Recommended, by_default
 from services.gateway.http.schema.bodies import ChatBody, CompletionBody
 from services.gateway.http.schema.errors import unknown_path, wrong_method
-from services.gateway.http.server.exchange import OPENAI, Exchange, Words, encoded
+from services.gateway.http.server.exchange import OPENAI, Exchange, Words
 from services.gateway.intake.query import Query
 from services.gateway.parsing.form import Form
 from services.gateway.streams.calls import OTHER
@@ -52,7 +53,7 @@ class Routes:
         bodies: Bodies,
         recommended: Mapping[str, Recommended],
     ) -> None:
-        """Makes the handlers; the OpenAPI document is written once. `recommended` is by the names of models."""
+        """Makes the handlers; `recommended` is by the names of models."""
         catalogue = front.catalogue
         choices = Choices(streams)
         models = Models(front)
@@ -82,10 +83,9 @@ class Routes:
         )
         messages = generate(read_message, query, writing(MessageAnswer))
         responses = generate(read_response, query, writing(ResponseAnswer))
-        described = encoded(document())
 
         async def openapi(exchange: Exchange) -> None:
-            await exchange.reply(described)
+            await exchange.reply(await asyncio.to_thread(written))
 
         tokens = Tokens(front, streams, bodies)
         self._retrieve = models.retrieve

@@ -1,5 +1,6 @@
 """The OpenAPI document, made of the forms that bodies are judged by and answers are written in."""
 
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -25,6 +26,7 @@ from services.gateway.http.schema.replies import (
     TokenizerReply,
     VersionReply,
 )
+from services.gateway.http.server.exchange import encoded
 
 BODIES = (ChatBody, CompletionBody, MessagesBody, CountBody, ResponsesBody, TokenizeBody, DetokenizeBody)
 REPLIES = (
@@ -67,6 +69,12 @@ HEADERS = (
     ("Idempotency-Key", "Refuses a second request with this key.", {"type": "string", "maxLength": 128}),
 )
 """The first one goes with every request, the others with those that generate."""
+
+
+@cache
+def written() -> bytes:
+    """The document as it is sent; made once, when somebody asks, for that takes longer than all else of a start."""
+    return encoded(document())
 
 
 def document() -> dict[str, Any]:
