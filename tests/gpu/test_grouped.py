@@ -17,8 +17,8 @@ from tests.kernels.gpu.devices import randn
 
 EPS = 1e-6
 ROWS = (1, 2, 8, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 1024)
-SHAPES = ((1536, 512), (768, 1152), (2560, 640))
-"""Lines and depth; the last has bands that scales end in."""
+SHAPES = ((1536, 512), (768, 1152), (2560, 640), (1536, 768), (512, 256), (2560, 3072))
+"""Lines and depth: stages of four groups, two and one, of which there are few, and bands that scales end in."""
 
 
 def weight_of(lines: int, depth: int) -> GroupedWeight:

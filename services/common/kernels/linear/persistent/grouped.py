@@ -8,9 +8,11 @@ GROUP = 128
 _PROCESSORS, _STEP = 132, 16
 _TILE_ROWS, _MOST_LINES, _FEW_LINES = 128, 128, 96
 """Rows and lines of a tile: a thread has sums of all inputs, and of each group of a stage."""
-_SHARED_BYTES, _STAGE_BYTES, _MOST_STAGES = 230_400, 50 * 1024, 16
-_SUMS = 288
+_SHARED_BYTES, _STAGE_BYTES, _MOST_STAGES = 230_400, 64 * 1024, 16
+_SUMS = 384
 """Of two rows that a thread has registers for: of the groups of a stage, and of all inputs."""
+_LONG_ROWS = 1024
+"""Up to which gates have two groups a stage: of more, more stages are quicker."""
 _FIXED_LINES = 32
 """What a tile costs beside its lines, in lines."""
 
@@ -18,27 +20,24 @@ _FIXED_LINES = 32
 def grouped_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     """Return how a product is cut; None where its weight has no such scales.
 
-    Of up to 128 rows a tile has all, and what counts is that every multiprocessor gets as much of the weight. Of more
-    rows two CTAs load lines for one another.
+    Of up to 64 rows a tile has all, and what counts is that every multiprocessor gets as much of the weight. Of more
+    rows two CTAs load lines for one another; up to 128 each has half of the rows.
     """
     halves = 1 + (kind == Kind.GATED)
     outputs = lines // halves
     if depth % GROUP or outputs % GROUP:
         return None
-    few, alone = rows <= FEW_ROWS, rows <= _TILE_ROWS
-    tiles = 1 if alone else -(-rows // (2 * _TILE_ROWS))
-    processors = _PROCESSORS if alone else _PROCESSORS // 2
-    step = _STEP // halves
-    bands = range(step, (_FEW_LINES if alone else _MOST_LINES) // halves + 1, step)
+    share = 1 if rows <= FEW_ROWS else 2
+    height = FEW_ROWS if rows <= 2 * FEW_ROWS else _TILE_ROWS
+    tiles, processors, step = -(-rows // (share * height)), _PROCESSORS // share, _STEP // halves
+    bands = range(step, (_FEW_LINES if share == 1 else _MOST_LINES) // halves + 1, step)
 
     def cost(band: int) -> tuple[int, int]:
         waves = -(-tiles * -(-outputs // band) // processors)
         return waves * (band * halves + _FIXED_LINES), -band
 
-    cut = PersistentTiling(
-        FEW_ROWS if few else _TILE_ROWS, min(bands, key=cost), 1, 1, kind, share=1 if alone else 2, grouped=True
-    )
+    cut = PersistentTiling(height, min(bands, key=cost), 1, 1, kind, share=share, grouped=True)
     stage = (cut.rows + cut.lines) * SUB
-    most = min(_SUMS // cut.lines - 1, _STAGE_BYTES // stage)
+    most = 1 if halves == 2 and rows > _LONG_ROWS else min(_SUMS // cut.lines - 1, _STAGE_BYTES // stage)
     subs = next((subs for subs in (4, 2) if subs <= most and depth % (subs * GROUP) == 0), 1)
     return cut._replace(subs=subs, stages=min(_MOST_STAGES, _SHARED_BYTES // (subs * stage + 16)))

@@ -117,21 +117,74 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loade
   release(loader, turn, lane);
 }
 
-// Groups of a tile one after the other.
+// Adds the group that was asked for last but `LEFT`. With the last of a stage this is free.
+template <int LEFT, class Sum>
+__device__ __forceinline__ void add_group(Sum (&part)[LINES / 2], Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn,
+                                          GroupScales& scales, int number, int lane) {
+  float both[FACTORS];
+  scales.take(both, number, lane);
+  await_products<LEFT>();
+  hold(part);
+  if (number % SUBS == SUBS - 1) release(loader, turn, lane);
+  scales.add(part, sums, both);
+}
+
+// Groups of a tile in order, those of a stage asked for together.
+template <class Sum>
+__device__ __forceinline__ void sum_stages(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
+                                           GroupScales& scales) {
+  for (int step = 0; step < loader.tiles.steps; ++step) {
+    Sum parts[SUBS][LINES / 2];
+    await_phase(loader.ring.full_at(turn.stage), turn.parity);
+#pragma unroll
+    for (int sub = 0; sub < SUBS; ++sub) multiply_group(parts[sub], loader.ring, turn.stage, sub, group);
+    turn.advance();
+    add_group<SUBS - 1>(parts[0], sums, loader, turn, scales, step * SUBS, lane);
+    if constexpr (SUBS == 4) {
+      add_group<2>(parts[1], sums, loader, turn, scales, step * SUBS + 1, lane);
+      add_group<1>(parts[2], sums, loader, turn, scales, step * SUBS + 2, lane);
+      add_group<0>(parts[3], sums, loader, turn, scales, step * SUBS + 3, lane);
+    }
+  }
+}
+
+// Groups of a tile in order, two of a stage: one is multiplied while the one before is added.
+template <class Sum>
+__device__ __forceinline__ void sum_in_turn(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
+                                            GroupScales& scales) {
+  Sum even[LINES / 2], odd[LINES / 2];
+  const int steps = loader.tiles.steps;
+  int step = 0;
+  await_phase(loader.ring.full_at(turn.stage), turn.parity);
+  multiply_group(even, loader.ring, turn.stage, 0, group);
+  for (; step + 1 < steps; ++step) {
+    multiply_group(odd, loader.ring, turn.stage, 1, group);
+    turn.advance();
+    add_group<1>(even, sums, loader, turn, scales, step * 2, lane);
+    await_phase(loader.ring.full_at(turn.stage), turn.parity);
+    multiply_group(even, loader.ring, turn.stage, 0, group);
+    add_group<1>(odd, sums, loader, turn, scales, step * 2 + 1, lane);
+  }
+  if (step < steps) {
+    multiply_group(odd, loader.ring, turn.stage, 1, group);
+    turn.advance();
+    add_group<1>(even, sums, loader, turn, scales, step * 2, lane);
+    add_group<0>(odd, sums, loader, turn, scales, step * 2 + 1, lane);
+  } else {  // never, but without it the compiler has every product wait for the one before
+    add_group<0>(even, sums, loader, turn, scales, step * 2, lane);
+  }
+}
+
+// Sums of all groups of a tile, each scaled.
 template <class Sum>
 __device__ __forceinline__ void sum_groups(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
                                            GroupScales& scales) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
-  for (int step = 0; step < loader.tiles.steps; ++step) {
-    Sum parts[SUBS][LINES / 2];
-    await_phase(loader.ring.full_at(turn.stage), turn.parity);
-    multiply_groups(parts, loader.ring, turn.stage, group);
-    turn.advance();
-    release(loader, turn, lane);
-#pragma unroll
-    for (int sub = 0; sub < SUBS; ++sub) scales.add(parts[sub], sums, step * SUBS + sub, lane);
-  }
+  if constexpr (SUBS == 2)
+    sum_in_turn(sums, loader, turn, group, lane, scales);
+  else
+    sum_stages(sums, loader, turn, group, lane, scales);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLUSTER, 1, 1)
