@@ -117,7 +117,7 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loade
   release(loader, turn, lane);
 }
 
-// Adds the group that was asked for last but `LEFT`. With the last of a stage this is free.
+// Adds the group that was asked for last but `LEFT`. The last of a stage frees it.
 template <int LEFT, class Sum>
 __device__ __forceinline__ void add_group(Sum (&part)[LINES / 2], Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn,
                                           GroupScales& scales, int number, int lane) {
