@@ -11,8 +11,6 @@ _TILE_ROWS, _MOST_LINES, _FEW_LINES = 128, 128, 96
 _SHARED_BYTES, _STAGE_BYTES, _MOST_STAGES = 230_400, 64 * 1024, 16
 _SUMS = 384
 """Of two rows that a thread has registers for: of the groups of a stage, and of all inputs."""
-_LONG_ROWS = 1024
-"""Up to which gates have two groups a stage: of more, more stages are quicker."""
 _FIXED_LINES = 32
 """What a tile costs beside its lines, in lines."""
 
@@ -21,7 +19,7 @@ def grouped_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTili
     """Return how a product is cut; None where its weight has no such scales.
 
     Of up to 64 rows a tile has all, and what counts is that every multiprocessor gets as much of the weight. Of more
-    rows two CTAs load lines for one another; up to 128 each has half of the rows.
+    rows two CTAs load lines for one another; up to 128 each has half of the rows, and up to 256 where bands are narrow.
     """
     halves = 1 + (kind == Kind.GATED)
     outputs = lines // halves
@@ -36,8 +34,11 @@ def grouped_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTili
         waves = -(-tiles * -(-outputs // band) // processors)
         return waves * (band * halves + _FIXED_LINES), -band
 
-    cut = PersistentTiling(height, min(bands, key=cost), 1, 1, kind, share=share, grouped=True)
+    band = min(bands, key=cost)
+    if height > FEW_ROWS and rows <= 2 * _TILE_ROWS and 2 * band * halves <= _MOST_LINES:
+        height, band = FEW_ROWS, 2 * band
+    cut = PersistentTiling(height, band, 1, 1, kind, share=share, grouped=True)
     stage = (cut.rows + cut.lines) * SUB
-    most = 1 if halves == 2 and rows > _LONG_ROWS else min(_SUMS // cut.lines - 1, _STAGE_BYTES // stage)
+    most = min(_SUMS // cut.lines - 1, _STAGE_BYTES // stage)
     subs = next((subs for subs in (4, 2) if subs <= most and depth % (subs * GROUP) == 0), 1)
     return cut._replace(subs=subs, stages=min(_MOST_STAGES, _SHARED_BYTES // (subs * stage + 16)))
