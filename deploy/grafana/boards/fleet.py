@@ -27,7 +27,7 @@ FLEET = Board(
     "Which pairs are there, and how stable are they?",
     (
         Panel(
-            "Pairs, slowest first",
+            "Pairs, slowest first: time a token",
             "s",
             "Time that a token of a request takes now: requests that run, over tokens a second.",
             ((f"sort_desc(topk(12, {token_time(SELECT)}))", "{{pair}}"),),
