@@ -17,8 +17,7 @@ from tests.bench.gpu.fronts.rows import table as fronts_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOT = ROOT / "docs/pictures/race.png"
-STEPS = ("gpu_h200_steps_long_2026-11-23.json", "gpu_h200_steps_2026-11-23.json")
-PROMPTS = "gpu_h200_prefill_2026-11-23.json"
+STEPS = "gpu_h200_steps_2026-11-23.json"
 CPU = "embedded_cpu_2026-11-21.json"
 REAL_TEXT = "real_text_2026-11-29_cde018af.json"
 LONG_OUT = 512
@@ -37,11 +36,12 @@ def steps() -> str:
     """Single steps against their floor, the batches and contexts that were saved; each in one process, alone."""
     head = ("step", "sequences", "context", "us", "floor, us", "times its floor")
     cells: dict[tuple[int, int, int], tuple[str, ...]] = {}
-    for row in (row for name in STEPS for row in _read(name)["rows"]):
+    saved = _read(STEPS)
+    for row in (*saved["long contexts"]["rows"], *saved["others"]["rows"]):
         if row["step"] in _STEPS and row["width"] in _WIDTHS and row["context"] != _MIDDLE:
             key = row["context"], row["bucket"], _STEPS.index(row["step"])
             cells.setdefault(key, _step(row))
-    for row in _read(PROMPTS)["rows"]:
+    for row in saved["prompts"]["rows"]:
         floor = row["products_us"] + row["attention_us"]
         cells[row["context"], 0, 0] = ("prompt", "1", f"{row['context']:,}", *_against(row["us"], floor))
     return _table(head, (cells[key] for key in sorted(cells)))
