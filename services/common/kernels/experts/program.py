@@ -65,7 +65,7 @@ def route_few_kernel(
     if bias_ptr is not None:
         bias = by_row(bias_ptr, expert, inside, ROWS, COUNT_PAD)
     one, uses = tl.arange(0, COUNT_PAD), 0
-    if uses_ptr is not None:  # which the last round counted, so it is there
+    if ROWS == 1 and uses_ptr is not None:  # which the last round counted, so it is there
         uses = tl.load(uses_ptr + one, mask=one < COUNT, other=0)
     await_previous(PDL)
     live = there
@@ -81,17 +81,17 @@ def route_few_kernel(
         tl.store(ids_ptr + rank, tl.where(live, chosen, COUNT), mask=asked)
         tl.store(weights_ptr + rank, weights, mask=asked)
         place_alone(chosen, asked & live, rank, order_ptr, tiles_ptr, count_ptr, most_tiles, COUNT, TOP_K, TILE, RANKS)
+        if uses_ptr is not None:
+            tl.store(uses_ptr + one, uses + 1, mask=tl.max((taken & live).to(tl.int32), 0) != 0)
     else:
         # Each expert that is taken stores its own: what lies by rank would go from warp to warp, rank by rank.
         at = row * TOP_K + ranks
         tl.store(ids_ptr + at, tl.where(live, expert, COUNT), mask=taken & there)
         tl.store(weights_ptr + at, every, mask=taken & there)
         place_few(
-            (taken & live).to(tl.int32), ranks, row, rows, order_ptr, tiles_ptr, count_ptr, most_tiles,
+            (taken & live).to(tl.int32), ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
             COUNT, COUNT_PAD, TOP_K, ROWS, TILE, RANKS,
         )  # fmt: skip
-    if uses_ptr is not None:
-        tl.store(uses_ptr + one, uses + 1, mask=tl.max((taken & live).to(tl.int32), 0) != 0)
 
 
 @triton.jit
@@ -113,7 +113,7 @@ def place_alone(
 
 @triton.jit
 def place_few(
-    taken, ranks, row, rows, order_ptr, tiles_ptr, count_ptr, most_tiles,
+    taken, ranks, row, rows, order_ptr, tiles_ptr, count_ptr, uses_ptr, most_tiles,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     RANKS: tl.constexpr,
 ):  # fmt: skip
@@ -133,6 +133,8 @@ def place_few(
         tl.store(tiles_ptr + tiles, COUNT)
         tl.store(tiles_ptr + most_tiles + tiles, rows)
     tl.store(count_ptr, tiles + RANKS - TOP_K)
+    if uses_ptr is not None:
+        tl.store(uses_ptr + one, tl.load(uses_ptr + one, mask=used != 0) + 1, mask=used != 0)
 
 
 @triton.jit
