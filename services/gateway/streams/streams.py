@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from services.common.metrics.catalogue import GatewayMetrics, ModelMetrics
-from services.common.request.errors import Code, PacelineError, Reason, deadline, invalid_field
+from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
 from services.gateway.intake.query import Prompt, Query, prompt_cost
 from services.gateway.settings import GatewaySettings
@@ -124,15 +124,16 @@ class Streams:
         """
         ticket.queue(prompt_cost(prompt))
 
-    def check_fits(self, answers: int, field: str) -> None:
-        """Refuses a call that could never run, however long its client waits.
+    def check_fits(self, answers: int) -> None:
+        """Refuses a call that could never run, without a time after which to ask again.
 
         Raises:
-            PacelineError: INVALID_FIELD, more answers at once than the present tenant may have.
+            PacelineError: TENANT_LIMIT, more answers at once than the present tenant may have.
         """
         most = self._admission.room(current_tenant()).most_requests
         if answers > max(most, 1):
-            raise invalid_field(field, f"the call asks for {answers} answers at once, and at most {most} may run")
+            text = f"the call asks for {answers} answers at once, and at most {most} may run"
+            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text)
 
     async def permits(self, prompts: Sequence[int], most: int) -> list[Permit]:
         """Lets several answers of the present tenant in, all or none; none where it has no bounds over all gateways.
