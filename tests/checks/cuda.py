@@ -18,7 +18,6 @@ import torch
 
 from services.common.kernels import nvrtc
 from services.common.kernels.cuda import BUILD, Source
-from services.common.kernels.experts.alone import source as lone
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.linear.cuda import Kind
@@ -56,8 +55,6 @@ MODELS = {
 """The stream's width, the inner one, lines into a mixer, and its width."""
 HEADS = ((128, 2, 8), (128, 4, 8), (128, 5, 8), (128, 8, 8), (256, 4, 4), (256, 8, 2))
 """Numbers of a head, query heads a K/V head, and K/V heads."""
-EXPERTS = ((2048, 512), (2048, 768), (2816, 704))
-"""Outputs and depth of an expert's last product: of Laguna XS, Qwen3-30B-A3B and Gemma 4 26B-A4B."""
 ROWS_ALONE = ((0, False), (512, False), (512, True))
 """Positions that a row which is alone sees, 0: all, and whether its heads have gates."""
 
@@ -139,13 +136,6 @@ def of_rows(full: bool) -> Iterator[Program]:
                 yield Program("attend_alone", str(shape), alone.source_of(shape), gpus)
 
 
-def of_experts(full: bool) -> Iterator[Program]:
-    """The last product of experts of a row that is alone."""
-    for outputs, depth in EXPERTS if full else EXPERTS[:1]:
-        if shape := lone.shape_of(16, outputs, depth):
-            yield Program("multiply_alone", str(shape), lone.source_of(shape))
-
-
 def of_recurrent_layers(_: bool) -> Iterator[Program]:
     """Rounds and chunks of the gated delta rule."""
     for programs in rounds.PROGRAMS:
@@ -157,7 +147,7 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
 
 def programs(full: bool) -> list[Program]:
     """All programs, the longest first as far as that is known."""
-    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_packed_weights, of_rows, of_experts
+    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_packed_weights, of_rows
     return [program for kind in kinds for program in kind(full)]
 
 

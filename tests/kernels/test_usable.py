@@ -8,8 +8,6 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from services.common.kernels.experts.alone import kernel as lone
-from services.common.kernels.experts.alone import source as lone_source
 from services.common.kernels.gated_delta import chunks, rounds
 from services.common.kernels.linear import cuda_products, int8_cuda
 from services.common.kernels.linear.cuda import Kind
@@ -40,7 +38,6 @@ KERNELS = {
     "chains of chunks": Kernel(chunks, "chain_program"),
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
-    "experts of a row alone": Kernel(lone, "program_of", (lone_source.Shape(16, 8),)),
     "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),
     "products of eight bits": Kernel(int8_cuda, "program_of", (PersistentTiling(128, 48, 1, 4),)),
 }

@@ -10,8 +10,6 @@ import torch
 import triton
 from torch import Tensor
 
-from services.common.kernels.experts.alone.kernel import multiply_alone, serving
-from services.common.kernels.experts.alone.source import Shape
 from services.common.kernels.experts.program import (
     combine_beside_kernel,
     combine_kernel,
@@ -156,10 +154,7 @@ def multiply_experts(
     """
     cut = cut or tiling(routes.ids_TK.numel(), routes.count)
     places = sort(routes, cut)
-    # The last product asks for its weights while the first one waits for its own, if it has room.
-    soon = _alone(normed.rows_TD, stack, routes) is not None
-    inner_PI = multiply_gated(normed, stack, places, cut, eps, gelu, soon)
-    return multiply_down(inner_PI, stack, routes, places, cut)
+    return multiply_down(multiply_gated(normed, stack, places, cut, eps, gelu), stack, routes, places, cut)
 
 
 def sort(routes: Routes, cut: Tiling) -> Places:
@@ -187,16 +182,13 @@ def _unwritten(ids_TK: Tensor, tiles: int, places: int, ranks: int, count_1: Ten
 
 
 def multiply_gated(
-    normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float, gelu: bool = False, soon: bool = False
+    normed: Normed, stack: ExpertStack, places: Places, cut: Tiling, eps: float, gelu: bool = False
 ) -> Tensor:
-    """Return SwiGLU or GeGLU of gate and up [N R, I] of each place's row; places that are free are not written.
-
-    What comes next may begin `soon`, before weights are here.
-    """
+    """Return SwiGLU or GeGLU of gate and up [N R, I] of each place's row; places that are free are not written."""
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((places.order_NR.numel(), stack.down_EDF.shape[2]))
     at_E = None if stack.at_2E is None else stack.at_2E[0]
-    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu, places.known, soon)
+    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu, places.known)
     return inner_PI
 
 
@@ -204,21 +196,9 @@ def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: 
     """Return places times their expert's last product [T, K, D], by row and rank."""
     rows = len(routes.ids_TK)
     parts_PD = inner_PI.new_empty((rows * places.ranks, stack.down_EDF.shape[1]))
-    if shape := _alone(inner_PI, stack, routes):
-        listed = places.order_NR, places.tiles_2N, places.count_1
-        followed = places.ranks > routes.ids_TK.shape[1]
-        multiply_alone(inner_PI, stack.down_EDF, followed, *listed, shape, parts_PD)
-        return parts_PD.view(rows, places.ranks, -1)
     at_E = None if stack.at_2E is None else stack.at_2E[1]
     _multiply(inner_PI, stack.down_EDF, at_E, places, cut.last, parts_PD, soon=rows == 1)
     return parts_PD.view(rows, places.ranks, -1)
-
-
-def _alone(x: Tensor, stack: ExpertStack, routes: Routes) -> Shape | None:
-    """Return what the last product of a row that is alone is built for; None where the program in Triton serves."""
-    if len(routes.ids_TK) > 1 or routes.places is None or stack.at_2E is not None:
-        return None
-    return serving(x, stack.down_EDF, routes.places.order_NR.shape[1])
 
 
 def combine(
