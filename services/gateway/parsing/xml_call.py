@@ -99,7 +99,7 @@ class XmlCall:
             raise BrokenError
         rest = "".join(self._end.after) + self._kept
         following = rest.lstrip()
-        if self._end.bare and following and ending is not Ending.ITSELF:
+        if self._end.bare and following:
             raise BrokenError
         closed = _kind(following) == END_BLOCK
         if ending is not Ending.ITSELF:

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.unit.gateway.parsing.rare_slips import CALL, WRITE, E, N, T, X, none, of
+from tests.unit.gateway.parsing.rare_slips import CALL, E, N, T, X, none, of
 from tests.unit.gateway.parsing.slips import HERMES, NOW, XML, A, Slip, W, hermes, llama, typed, xml
 
 PATH = ("write", {"content": "x", "path": None})
@@ -82,8 +82,6 @@ OF_XML = of(
         "words before": (f"I will look.\n\n{XML}", [W], "I will look."),
         "words behind": (f"{XML}\nDone.", [W], "\nDone."),
         "words between": (f"{XML}\nand\n{NOW}", [W, A], "\nand"),
-        "no end of parameter and function, then words": (f"{WRITE}{E}\nDone.", [W], "\nDone."),
-        "no end of parameter and function, then two lines": (f"{WRITE}{E}\n\nDone.\nBye.", [W], "\n\nDone.\nBye."),
         "a sentence with a tag": ("Use <function=write> here.", [], "Use <function=write> here."),
     },
 ) | {

@@ -186,6 +186,9 @@ NO_CALLS = (
         {
             "an empty name": f"{T}<function=></function>{E}",
             "an empty name of a parameter": f"{T}<function=write><parameter=>x</parameter></function>{E}",
+            "no end of the parameter, then text": f"{WRITE}{E}\nDone.",
+            "no end of the parameter, then more lines": f"{WRITE}{E}\nline 3 of the file\nline 4",
+            "no end of the parameter, then half a tag": f"{WRITE}{E}\n</para",
             "nothing closed": WRITE.rstrip(),
         },
     )
