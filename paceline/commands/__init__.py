@@ -1,6 +1,7 @@
 """The command `paceline`: one module for each of its commands, imported when it is asked for."""
 
 import os
+import select
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -38,11 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run([*(sys.argv[1:] if argv is None else argv)])
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # Who read is gone, as `head` is after its lines; the interpreter would tell so once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except (PacelineError, OSError, UnicodeDecodeError) as error:
-        print(_told(error), file=sys.stderr)
+        if isinstance(error, BrokenPipeError) and _unread():
+            # The interpreter would tell so once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        else:
+            print(_told(error), file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 1
@@ -65,6 +67,13 @@ def _run(words: list[str]) -> int:
     told = f"did you mean paceline {near}?" if near else f"there are {', '.join(COMMANDS)}"
     print(f"paceline: no such command: {name if name.strip() else repr(name)}; {told}", file=sys.stderr)
     return 2
+
+
+def _unread() -> bool:
+    """Whether who read the output is gone, as `head` is after its lines; a socket may break while it reads on."""
+    errors = select.poll()
+    errors.register(1, 0)
+    return bool(errors.poll(0))
 
 
 def _told(error: Exception) -> str:

@@ -11,8 +11,10 @@ import pytest
 from services.gateway.app import GatewayApp
 from services.gateway.routing.crowd import Ring
 from services.gateway.settings import GatewaySettings
+from services.gateway.targets.account import Permit
+from services.gateway.targets.allowance import Allowance
 from services.gateway.tenancy.tenants import digest
-from tests.integration.http_stack import COMPLETIONS, completion
+from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
@@ -22,6 +24,8 @@ KEY = {"authorization": "Bearer key-one"}
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
 MOST = 8
 AGAIN_S = 0.05
+LIMIT_S = 1.0
+"""A deadline that passes while a call waits."""
 SEES_ALL: Sequence[set[int]] = (set(), set(), set())
 
 
@@ -121,6 +125,30 @@ async def test_tokens_a_minute_hold_and_are_told(tmp_path: Path) -> None:
         last = await ask(clients[0], max_tokens=1, prompt=[5] * (most // 5))
         assert last.status == 429
         assert int(last.headers["x-ratelimit-remaining-tokens"]) <= 0.2 * most
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+async def test_the_wait_for_those_that_count_ends_at_the_deadline_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    ends: list[str] = []
+
+    async def enter(*_: object) -> list[Permit]:
+        try:
+            await asyncio.sleep(8 * LIMIT_S)
+        except asyncio.CancelledError:
+            ends.append("given up")
+            raise
+        ends.append("waited for")
+        return []
+
+    monkeypatch.setattr(Allowance, "enter", enter)
+    path = tmp_path / "tenants.toml"
+    path.write_text(TENANTS + f"max_requests = {MOST}\n")
+    async with serving(tmp_path, tenants=str(path), max_request_s=LIMIT_S) as (_, client):
+        reply = await ask(client, n=answers)
+    assert ends == ["given up"]
+    assert (reply.status, reply.error["code"]) == (504, "deadline")
 
 
 async def test_a_target_that_counts_and_dies_leaves_the_bound_in_force(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Choices:
                     costs = [
                         0 if at % query.choices else prompt_cost(prompts[at // query.choices]) for at in range(count)
                     ]
-                    call.permits = await streams.permits(costs, query.stopping.max_tokens)
+                    call.permits = await streams.permits(query, present, context, costs)
                     for permit in call.permits:
                         places.callback(permit.close)
                     await _together(call, query, tickets)

@@ -135,18 +135,22 @@ class Streams:
             text = f"the call asks for {answers} answers at once, and at most {most} may run"
             raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text)
 
-    async def permits(self, prompts: Sequence[int], most: int) -> list[Permit]:
+    async def permits(self, query: Query, call: Call, context: Context, prompts: Sequence[int]) -> list[Permit]:
         """Lets several answers of the present tenant in, all or none; none where it has no bounds over all gateways.
 
         Raises:
-            PacelineError: TENANT_LIMIT.
+            PacelineError: TENANT_LIMIT, or DEADLINE when the call's passes before those that count have answered.
         """
-        return await self._allowance.enter(current_tenant(), prompts, most)
+        try:
+            async with self._in_time(self._until(query, call, context)):
+                return await self._allowance.enter(current_tenant(), prompts, query.stopping.max_tokens)
+        except TimeoutError:
+            raise deadline("the deadline passed before the request reached a target") from None
 
     async def _permit(self, stream: "Stream", prompt: int, most: int) -> None:
         """Lets a stream in that came alone; its prompt is used now, once for all answers to it."""
         if stream.permit is None:
-            for permit in await self.permits((prompt,), most):
+            for permit in await self._allowance.enter(current_tenant(), (prompt,), most):
                 stream.permit = permit
         if stream.permit is not None:
             stream.permit.begin(prompt if stream.counted else 0)
@@ -173,12 +177,9 @@ class Streams:
         Raises:
             PacelineError: the request was refused or failed.
         """
-        until = stream.call.began + min(query.timeout_s or self._settings.max_request_s, self._settings.max_request_s)
-        left_s = stream.context.time_remaining()
-        if left_s is not None:
-            until = min(until, time.monotonic() + left_s)
+        until = self._until(query, stream.call, stream.context)
         try:
-            async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
+            async with self._in_time(until):
                 # Keys are owned by a name that no client can choose.
                 stream.generation = await self._front.generation(
                     secrets.token_hex(8),
@@ -202,6 +203,18 @@ class Streams:
             raise slow_client() from None
         finally:
             stream.close()
+
+    def _until(self, query: Query, call: Call, context: Context) -> float:
+        """The deadline of a call on the monotonic clock: the client's, and no later than the settings allow."""
+        longest_s = self._settings.max_request_s
+        until = call.began + min(query.timeout_s or longest_s, longest_s)
+        left_s = context.time_remaining()
+        return until if left_s is None else min(until, time.monotonic() + left_s)
+
+    @staticmethod
+    def _in_time(until: float) -> asyncio.Timeout:
+        """Ends what waits in it when a deadline has passed for the gateway, too."""
+        return asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic())
 
 
 class Stream:

@@ -156,6 +156,7 @@ class Permit:
         self._prompt = prompt
         self._reserved = answer
         self._answered = 0
+        self._began = False
         self._open = True
         account.running += 1
         account.spending.reserved += prompt + answer
@@ -170,6 +171,7 @@ class Permit:
         self._account.spending.reserved -= self._prompt
         self._account.spending.spend(prompt)
         self._prompt = 0
+        self._began = True
 
     def spend(self, tokens: int) -> None:
         """So many tokens of the answer were sent."""
@@ -181,10 +183,11 @@ class Permit:
         self._answered += tokens
 
     def close(self) -> None:
-        """The answer has ended; further calls do nothing."""
+        """The answer has ended, or never began and teaches no length; further calls do nothing."""
         if self._open:
             account = self._account
-            account.expected += 0.2 * (self._answered - account.expected)
+            if self._began:
+                account.expected += 0.2 * (self._answered - account.expected)
             self.withdraw()
             self._left(account)
 

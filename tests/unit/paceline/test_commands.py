@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import socket
 import subprocess
 import sys
 import tomllib
@@ -314,6 +315,31 @@ def test_a_reader_that_is_gone_is_no_error_to_tell() -> None:
     done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     os.close(writes)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("writes", ["print('x' * 100_000)", "print('x', flush=True)"], ids=["much", "piece by piece"])
+def test_a_reader_that_goes_while_a_command_writes_is_no_error_to_tell(writes: str) -> None:
+    script = f"from paceline.commands import completion, main; completion.run = lambda _: {writes}; "
+    reads, pipe = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-c", script + "raise SystemExit(main(['completion']))"]
+    done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_socket_whose_other_end_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def send(_: list[str]) -> int:
+        here, there = socket.socketpair()
+        there.close()
+        with here:
+            return here.send(b"x")
+
+    monkeypatch.setattr(completion, "run", send)
+    assert main(["completion"]) == 1
+    assert capsys.readouterr() == ("", "Broken pipe\n")
 
 
 def test_certificates_that_fit_are_taken_apart_or_in_one_file(tmp_path: Path) -> None:

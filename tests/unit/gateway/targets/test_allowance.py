@@ -254,3 +254,23 @@ async def test_a_prompt_of_several_answers_is_used_once() -> None:
         total = gate.total(tenant)
     assert total is not None
     assert (total.requests, total.tokens) == (0, 115)
+
+
+@virtual
+async def test_answers_that_never_began_do_not_teach_what_is_expected() -> None:
+    """A call of many that is refused for its length would leave the next answers without a reservation."""
+    tenant = Tenant("t", bound=None, tokens_per_minute=10**9)
+    async with gates([Pool([Counter("p", 0.0)], 0)]) as (gate,):
+        (probe,) = await gate.enter(tenant, [0], 10**6)
+        expected = probe.tokens
+        probe.close()
+        for _ in range(3):
+            for permit in await gate.enter(tenant, [0] * 8, 10**6):
+                permit.close()
+        (permit,) = await gate.enter(tenant, [0], 10**6)
+        assert permit.tokens == expected > 0
+        permit.begin(0)
+        permit.spend(10 * expected)
+        permit.close()
+        (taught,) = await gate.enter(tenant, [0], 10**6)
+        assert taught.tokens > expected, "an answer that ran teaches"
