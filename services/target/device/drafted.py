@@ -40,7 +40,7 @@ class Drafted:
             self._came_SK, self._tag_S3 = (
                 torch.zeros(like.shape, dtype=like.dtype, pin_memory=True) for like in (pool.mailbox_SK, pool.tag_S3)
             )
-            # Drafts first: what the drafter changes meanwhile has another tag.
+            # A drafter that is late may write between the two: masks are then of drafts that no step walks.
             self._copies = [row_copier(pool.mailbox_SK, self._came_SK), row_copier(pool.tag_S3, self._tag_S3)]
         self._came, self._tags = self._came_SK.numpy(), self._tag_S3.numpy()
 

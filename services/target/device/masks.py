@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from services.common.kernels.accept import LAST_BITS
-from services.common.pair.arena.flags import row_copier
+from services.common.pair.arena.flags import places_setter, row_copier
 from services.target.device.context import Pool
 from services.target.device.drafted import NEAR_S, Path
 from services.target.device.state import HostSlot, Rows, stop_ids
@@ -46,14 +46,12 @@ class Masks:
     def __init__(self, pool: Pool, inputs: RoundInputs) -> None:
         slots = pool.state.slots
         self._pool, self._inputs, self._slots = pool, inputs, slots
-        self._made_S = inputs.mask_gate.made_S
         self._stream = torch.cuda.Stream(pool.device) if pool.device.type == "cuda" else None
-        self._mask_SWN, self._walked_SK, self._numbers_S = slots.mask_SWN, slots.walked_SK, self._made_S
-        self._mended_S, self._mailbox_SK = self._made_S, pool.mailbox_SK
+        self._mask_SWN, self._walked_SK, self._mailbox_SK = slots.mask_SWN, slots.walked_SK, pool.mailbox_SK
         if self._stream is not None:
-            self._mask_SWN, self._walked_SK, self._numbers_S, self._mended_S, self._mailbox_SK = (
+            self._mask_SWN, self._walked_SK, self._mailbox_SK = (
                 torch.zeros(like.shape, dtype=like.dtype, pin_memory=True)
-                for like in (slots.mask_SWN, slots.walked_SK, self._made_S, self._made_S, pool.mailbox_SK)
+                for like in (slots.mask_SWN, slots.walked_SK, pool.mailbox_SK)
             )
         self._view()
         # A step on a CPU needs its cores itself, and waits for masks anyway.
@@ -62,14 +60,11 @@ class Masks:
 
     def _view(self) -> None:
         """The host's memory as arrays: to take a place of a tensor costs more than to write there."""
-        self._masks, self._walked, self._made = (
-            each.numpy() for each in (self._mask_SWN, self._walked_SK, self._numbers_S)
-        )
+        self._masks, self._walked = self._mask_SWN.numpy(), self._walked_SK.numpy()
         slots, gate = self._slots, self._inputs.mask_gate
         if self._stream is not None:
             self._copies = [row_copier(self._mask_SWN, slots.mask_SWN), row_copier(self._walked_SK, slots.walked_SK)]
-            self._say_made = row_copier(self._numbers_S, self._made_S)
-            self._say_mended = row_copier(self._mended_S, gate.mended_S)
+            self._say_made, self._say_mended = places_setter(gate.made_S), places_setter(gate.mended_S)
             self._post_rows = row_copier(self._mailbox_SK, self._pool.mailbox_SK)
         told_SW = gate.told_SW
         self._words_SW2 = told_SW.numpy().view(np.int32).reshape(*told_SW.shape, 2)
@@ -213,15 +208,16 @@ class Masks:
         return self._threads is not None and len(rows) > 1
 
     def _tell(self, slots: Sequence[int], number: int) -> None:
-        """Copies masks, and behind them the words that say so."""
-        stream = None if self._stream is None else self._stream.cuda_stream
+        """Copies masks, and behind them sets the words that say so."""
+        if self._stream is None:
+            self._inputs.mask_gate.made_S[list(slots)] = number
+            return
+        stream = self._stream.cuda_stream
         self._copy(slots, stream)
-        self._made[slots] = number
-        if self._stream is not None:
-            self._say_made(min(slots), max(slots) + 1, stream)
+        self._say_made(slots, number, stream)
 
     def _copy(self, slots: Sequence[int], stream: int | None) -> None:
-        """One copy is as long as many; what it brings to slots in between they get again before anybody reads it."""
+        """One copy is as long as many; slots in between get theirs again before a word says that they have them."""
         if self._stream is not None:
             for copy in self._copies:
                 copy(min(slots), max(slots) + 1, stream)
@@ -261,8 +257,7 @@ class Masks:
         if any(path is not offered for path, offered in zip(mended, drafts, strict=True)):
             self._post([slot for slot, _ in held], mended)
         if self._stream is not None:
-            self._mended_S.fill_(number)
-            self._say_mended(0, len(self._mended_S), self._stream.cuda_stream)
+            self._say_mended([slot for slot, _ in held], number, self._stream.cuda_stream)
         return mended
 
     def _post(self, slots: Sequence[int], paths: Sequence[Path]) -> None:

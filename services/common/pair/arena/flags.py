@@ -6,7 +6,7 @@ driver is called. A wait ends when the word is at least the value; a word has ro
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -69,26 +69,36 @@ def setter(word: Tensor) -> Callable[[int], object]:
     return lambda number: _write(_present(device), address, number)
 
 
+def places_setter(words: Tensor) -> Callable[[Sequence[int], int, int], None]:
+    """Return what sets int64 words of a GPU, by their places, to a number in the order of a stream, by its own number.
+
+    The number is the call's: what the host writes anywhere before the stream comes to it does not reach the words.
+    """
+    address = words.data_ptr()
+
+    def enqueue(places: Sequence[int], number: int, stream: int) -> None:
+        for place in places:
+            _write(stream, address + _BYTES * place, number)
+
+    return enqueue
+
+
 def row_copier(source: Tensor, target: Tensor) -> Callable[[int, int, int | None], object]:
     """Return what copies rows `first:end` of one static tensor to another, between a GPU and pinned memory of the host.
 
     It enqueues the copy on a stream, by its number; without one on the present stream. The driver's own call takes a
-    fifth of torch's, which makes two views first. Where both are the host's it copies at once.
+    fifth of torch's, which makes two views first. The copy reads the host's memory when the stream comes to it.
 
     Raises:
-        ValueError: shapes, types or places in memory differ.
+        ValueError: shapes or types differ, rows do not lie one behind the other, or not just one tensor is a GPU's.
     """
     if source.shape != target.shape or source.dtype != target.dtype:
         raise ValueError(f"rows of {source.dtype} {tuple(source.shape)}, to {target.dtype} {tuple(target.shape)}")
     if not (source.is_contiguous() and target.is_contiguous()):
         raise ValueError("rows must lie one behind the other")
     devices = [each.device for each in (source, target) if each.device.type == "cuda"]
-    if not devices:
-
-        def at_once(first: int, end: int, stream: int | None) -> None:
-            target[first:end].copy_(source[first:end])
-
-        return at_once
+    if len(devices) != 1:
+        raise ValueError("one of the two must be a GPU's, the other the host's")
     device, size = devices[0], source[0].nbytes
     copy = _driver().cuMemcpyDtoHAsync_v2 if source.device == device else _driver().cuMemcpyHtoDAsync_v2
     read, written = source.data_ptr(), target.data_ptr()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 
+from services.target.device import masks as module
 from services.target.device.drafted import Path
 from services.target.device.masks import Masks
 from services.target.device.state import Rows
@@ -24,19 +27,29 @@ from tests.lossless.test_grammars import FEW, ruled
 STREAM = SimpleNamespace(synchronize=lambda: None, cuda_stream=0)
 
 
+def copier_at_once(source: Tensor, target: Tensor) -> Callable[[int, int, int | None], object]:
+    """A copier of a stream that is never behind."""
+    return lambda first, end, stream: target[first:end].copy_(source[first:end])
+
+
+def setter_at_once(words_S: Tensor) -> Callable[[Sequence[int], int, int], None]:
+    def set_words(places: Sequence[int], number: int, stream: int) -> None:
+        words_S[list(places)] = number
+
+    return set_words
+
+
 def beside(masks: Masks, threads: ThreadPoolExecutor) -> Masks:
     """The same masks where copies bring all that steps read; memory of the host is apart from the device's."""
     twin = copy.copy(masks)
     pool, slots = masks._pool, masks._slots
     twin._stream, twin._threads = cast(Any, STREAM), threads
     twin._slots = cast(Any, SimpleNamespace(mask_SWN=slots.mask_SWN.clone(), walked_SK=slots.walked_SK.clone()))
-    twin._made_S = masks._made_S.clone()
-    told_SW = masks._inputs.mask_gate.told_SW
-    twin._inputs = cast(
-        Any, SimpleNamespace(mask_gate=SimpleNamespace(mended_S=masks._made_S.clone(), told_SW=told_SW))
-    )
+    gate = masks._inputs.mask_gate
+    apart = SimpleNamespace(made_S=gate.made_S.clone(), mended_S=gate.made_S.clone(), told_SW=gate.told_SW)
+    twin._inputs = cast(Any, SimpleNamespace(mask_gate=apart))
     twin._pool = replace(pool, mailbox_SK=pool.mailbox_SK.clone())
-    for name in ("_mask_SWN", "_walked_SK", "_numbers_S", "_mended_S", "_mailbox_SK"):
+    for name in ("_mask_SWN", "_walked_SK", "_mailbox_SK"):
         setattr(twin, name, torch.full_like(getattr(twin, name), 7))
     twin._view()
     return twin
@@ -56,7 +69,7 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, peeks: bool, monkey
         assert twice == found
         for slot, path in zip(slots, found, strict=True):
             assert twin._pool.mailbox_SK[slot, : len(path.tokens)].tolist() == [*path.tokens]
-        assert twin._inputs.mask_gate.mended_S.eq(number).all(), "the step that waits goes on"
+        assert twin._inputs.mask_gate.mended_S[slots].eq(number).all(), "the step that waits goes on"
         mended.append(sum(path is not offered for path, offered in zip(found, drafts, strict=True)))
         return found
 
@@ -86,8 +99,10 @@ def test_copies_bring_what_a_cpu_writes_in_place(width: int, peeks: bool, monkey
             assert twin._slots.walked_SK[slot].equal(masks._slots.walked_SK[slot])
             of_twin, of_ours = (one._slots.mask_SWN[slot, rows[:known]] for one in (twin, masks))
             assert of_twin.equal(of_ours)
-            assert int(twin._made_S[slot]) == number
+            assert int(twin._inputs.mask_gate.made_S[slot]) == number
 
+    monkeypatch.setattr(module, "row_copier", copier_at_once)
+    monkeypatch.setattr(module, "places_setter", setter_at_once)
     monkeypatch.setattr(Masks, "mend", both_mend)
     monkeypatch.setattr(Masks, "make", both_make)
     monkeypatch.setattr(Masks, "settle", both_settle)
@@ -140,3 +155,32 @@ def test_rows_whose_choice_tells_nothing_do_not_wait_for_it(unfiltered: bool, al
     now, waiting = Masks.parted(cast(Any, SimpleNamespace(beside=False)), cast(Any, rows), True, 0.0)
     assert [slot for (slot, _), _ in now] == [1]
     assert [slot for (slot, _), _ in waiting] == [0]
+
+
+def test_no_word_says_that_masks_are_there_before_they_are() -> None:
+    """The stream is behind the host by any number of operations, and slots that are told one after the other mix."""
+    host_SN, device_SN, made_S = torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
+    behind = list[Callable[[], object]]()
+
+    def copy_rows(first: int, end: int, stream: int | None) -> None:
+        behind.append(lambda: device_SN[first:end].copy_(host_SN[first:end]))
+
+    def set_words(places: Sequence[int], number: int, stream: int) -> None:
+        behind.extend(partial(made_S.__setitem__, place, number) for place in places)
+
+    masks = Masks.__new__(Masks)
+    masks._stream, masks._copies, masks._say_made = cast(Any, STREAM), [copy_rows], set_words
+    for ran in range(4):
+        for words in (device_SN, host_SN, made_S):
+            words.zero_()
+        behind.clear()
+        host_SN[[0, 2]] = 1.0
+        masks._tell([0, 2], 5)
+        for operation in behind[:ran]:
+            operation()
+        host_SN[[1, 3]] = 1.0
+        masks._tell([1, 3], 5)
+        for operation in behind[ran:]:
+            operation()
+            assert device_SN[made_S == 5].eq(1.0).all()
+        assert made_S.eq(5).all()

@@ -67,10 +67,21 @@ def test_the_driver_copies_rows_between_a_gpu_and_a_host(
     assert copied == [(call, 5000, 1000, 192, 9), (call, 5048, 1048, 24, 5)]
 
 
-def test_rows_of_the_host_are_copied_at_once_and_others_are_refused() -> None:
-    source_SK, target_SK = torch.arange(8).view(4, 2), torch.zeros(4, 2, dtype=torch.int64)
-    flags.row_copier(source_SK, target_SK)(1, 3, None)
-    assert target_SK.tolist() == [[0, 0], [2, 3], [4, 5], [0, 0]]
+def test_words_are_set_by_value_at_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a word which is still to be set does not say what the host has come to since."""
+    written = list[tuple[int, int, int]]()
+    monkeypatch.setattr(flags, "_write", lambda *write: written.append(write))
+    words = SimpleNamespace(data_ptr=lambda: 4096)
+    set_words = flags.places_setter(cast("Any", words))
+    set_words([3, 0], 41, 9)
+    set_words([1], 42, 9)
+    assert written == [(9, 4120, 41), (9, 4096, 41), (9, 4104, 42)]
+
+
+def test_rows_of_one_side_or_of_other_kinds_are_refused() -> None:
+    source_SK = torch.arange(8).view(4, 2)
+    with pytest.raises(ValueError, match="one of the two must be a GPU's"):
+        flags.row_copier(source_SK, torch.zeros_like(source_SK))
     for other in (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4, 2, dtype=torch.int32)):
         with pytest.raises(ValueError, match="rows of"):
             flags.row_copier(source_SK, other)
