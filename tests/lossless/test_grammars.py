@@ -67,7 +67,7 @@ def check_answers(pair: Pair, specs: list[RequestSpec], seed: int) -> Counter[Fi
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.whole), 0.8])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_answers_that_end_by_themselves_validate(
     temperature: float, full: bool, report_counts: Callable[[str, int], None]
 ) -> None:

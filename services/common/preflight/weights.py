@@ -173,15 +173,18 @@ def rounding_problem(source: Source, activations: str, weightless: bool, on_gpu:
     if not all(map(keeps_packed, spec.layers)):
         return f"is for dense models without gates alone, which {source.name} is not", without
     found = None if weightless else folder_format(folder)
-    if weightless or (activations == "int8" and isinstance(found, WholeFormat)):
-        return "", ""
     if activations == "int8":
+        if weightless or isinstance(found, WholeFormat):
+            return "", ""
         return f"{source.name} {NOT_WHOLE.partition(':')[0]}", f"take a w8a8 file of compressed-tensors, or {without}"
     codes = isinstance(found, CodedFormat) and found.code_bits == _FP8_BITS
-    if codes and getattr(found, "block", _BLOCK) == _BLOCK:
-        cut = next((name for name, shape in model_shapes(spec).items() if on_gpu and _is_cut(name, shape)), "")
-        return (f"{source.name}: {cut} {CUT}", f"serve it on a CPU, or {without}") if cut else ("", "")
-    return f"{source.name} {NOT_GROUPED.partition(',')[0]}", f"take the model's -FP8 file, or {without}"
+    if not weightless and not (codes and getattr(found, "block", _BLOCK) == _BLOCK):
+        return f"{source.name} {NOT_GROUPED.partition(',')[0]}", f"take the model's -FP8 file, or {without}"
+    if not (weightless or on_gpu):
+        return "", ""
+    cut = next((name for name, shape in model_shapes(spec).items() if _is_cut(name, shape)), "")
+    remedy = without if weightless else f"serve it on a CPU, or {without}"
+    return (f"{source.name}: {cut} {CUT}", remedy) if cut else ("", "")
 
 
 def _is_cut(name: str, shape: tuple[int, ...]) -> bool:

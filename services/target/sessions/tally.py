@@ -84,12 +84,12 @@ class Tally:
 
         A tenant without any token is let in whatever the call may need: else it could never run.
         """
-        of_tenant = self._used.setdefault(tenant, {})
-        now = self._standing(of_tenant, False)
+        now = self._standing(self._used.get(tenant, {}), False)
         full = most.requests and now.requests + claimed.requests > most.requests
         spent = most.tokens and now.tokens and now.tokens + claimed.tokens > most.tokens
         if full or spent:
             return now
+        of_tenant = self._used.setdefault(tenant, {})
         of_tenant.setdefault(session, Stated(Used(), [])).granted.append(claimed)
         return self._standing(of_tenant, True)
 

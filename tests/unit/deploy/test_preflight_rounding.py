@@ -68,6 +68,16 @@ def test_random_weights_need_no_file(activations: str, tmp_path: Path) -> None:
     assert list(problems(asked, (rounding,))) == []
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_random_weights_have_whole_blocks(device: str, tmp_path: Path) -> None:
+    """No file says how those of other sizes would be cut."""
+    asked = Asked(made(tmp_path, shape=replace(SHAPE, inner=320)), activations="fp8", weightless=True, device=device)
+    (found,) = problems(asked, (rounding,))
+    assert "_proj.weight has lines or inputs that are no multiple of 128" in found.line
+    assert "leave it out" in found.line
+    assert "CPU" not in found.line
+
+
 def test_a_number_takes_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs: list[int] = []
 

@@ -95,4 +95,4 @@ class NoContext:
         return (0,)
 
     def write(self, features_TF: Tensor, rows: Rows, kv: Tensor, chained: Chained | None = None) -> None:
-        """Return no place: this drafter reads nothing of the target."""
+        """Write nothing: this drafter reads nothing of the target."""

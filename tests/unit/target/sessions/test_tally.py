@@ -35,6 +35,12 @@ def test_what_is_over_leaves_nothing() -> None:
     assert len(tally) == 0
 
 
+def test_a_call_that_never_fits_leaves_nothing() -> None:
+    tally = Tally()
+    assert not tally.claim(1, "t", Granted(1, 4, 0), Bounds(requests=3)).granted
+    assert len(tally) == 0
+
+
 def test_what_was_granted_and_not_heard_of_counts_beside_a_statement() -> None:
     """A gateway states what it has while its claims are on their way: it knows of those up to the number it heard."""
     tally, most = Tally(), Bounds(requests=4)
