@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from services.common.request.errors import invalid_field, unsupported
+from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
-from services.gateway.http.schema.hosted import NOT_RUN, HostedTool, is_hosted, type_of
+from services.gateway.http.schema.hosted import HostedTool, is_hosted, not_run, type_of
 
 HOSTED_PARTS = (
     "server_tool_use",
@@ -24,7 +24,6 @@ HOSTED_PARTS = (
     "tool_search_tool_result",
     "mcp_tool_use",
     "mcp_tool_result",
-    "container_upload",
 )
 """Blocks of tools that a provider runs."""
 
@@ -282,9 +281,7 @@ def chat_of(body: CountBody) -> ChatBody:
     Raises:
         PacelineError: it is none that can be served.
     """
-    messages = [one for index, message in enumerate(body.messages) for one in _messages(index, message)]
-    if body.system:
-        messages.insert(0, {"role": "system", "content": _texts(body.system)})
+    messages = _history(body)
     chat: dict[str, Any] = {"model": body.model, "messages": messages}
     for name in ("max_tokens", "stream", "temperature", "top_p"):
         chat[name] = getattr(body, name, None)
@@ -327,8 +324,17 @@ def _one_text(content: str | Sequence[TextPart]) -> str:
     return content if isinstance(content, str) else "\n".join(one.text for one in content)
 
 
+def _history(body: CountBody) -> list[dict[str, Any]]:
+    """All messages of the chat."""
+    messages = [one for index, message in enumerate(body.messages) for one in _messages(index, message)]
+    if body.messages and not messages:
+        raise invalid_field("messages", "hold nothing but what is left out")
+    system = [{"role": "system", "content": _texts(body.system)}] if body.system else []
+    return system + messages
+
+
 def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
-    """Messages of a chat: results of calls come first, each as one of its own."""
+    """Messages of a chat: results of calls come first, each as one of its own; a turn of what is left out is none."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     found: list[dict[str, Any]] = []
@@ -347,7 +353,7 @@ def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
             raise invalid_field(f"messages[{index}].content[{place}].type", "is the assistant's")
     if "reasoning_content" in own:
         own["reasoning_content"] = "".join(own["reasoning_content"])
-    if own["content"] or len(own) > 2 or not found:
+    if own["content"] or len(own) > 2 or not message.content:
         found.append(own)
     return found
 
@@ -371,6 +377,6 @@ def _choice(choice: ChoiceIn, tools: Iterable[ToolIn | HostedTool]) -> Any:
         if not choice.name:
             raise invalid_field("tool_choice.name", "is needed with type tool")
         if any(isinstance(tool, HostedTool) and tool.name == choice.name for tool in tools):
-            raise unsupported("tool_choice.name", f"{choice.name[:64]!r} {NOT_RUN}")
+            raise not_run("tool_choice.name", choice.name)
         return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.type == "any" else choice.type

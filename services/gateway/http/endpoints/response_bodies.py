@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, PrivateAttr, Tag, model_validator
 
+from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.endpoints.response_tools import AnyChoice, AnyTool, Tools, arguments_of, joined
 from services.gateway.http.reading.body import parsed, validated
@@ -247,6 +248,8 @@ def read_response(raw: bytearray) -> ResponseChat:
 
 def _chat(body: ResponsesBody, tools: Tools) -> dict[str, Any]:
     messages = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else _messages(body.input)
+    if body.input and not messages:
+        raise invalid_field("input", "holds nothing but what is left out")
     if body.instructions:
         messages.insert(0, {"role": "system", "content": body.instructions})
     chat: dict[str, Any] = {"model": body.model, "messages": messages, "max_tokens": body.max_output_tokens}

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from services.common.request.errors import invalid_field, unsupported
+from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.schema.base import Body, Ignored
-from services.gateway.http.schema.hosted import NOT_RUN, HostedTool, is_hosted, type_of
+from services.gateway.http.schema.hosted import HostedTool, is_hosted, not_run, type_of
 
 INPUT = "input"
 """The only argument of a custom tool."""
@@ -144,7 +144,8 @@ class Tools:
 
     def _add(self, tool: FunctionTool | CustomTool, place: str, namespace: str) -> None:
         name, custom = joined(tool.name, namespace), isinstance(tool, CustomTool)
-        if (namespace or custom) and name in self._known:
+        known, plain = self._known.get(name), (name, "", False)
+        if known is not None and (namespace or custom or known != plain):
             raise invalid_field(f"{place}.name", f"{name[:64]!r} is another tool's name too")
         self._known.setdefault(name, (tool.name, namespace, custom))
         function: dict[str, Any] = {"name": name, "description": tool.description}
@@ -163,13 +164,13 @@ class Tools:
             PacelineError: UNSUPPORTED, it is of tools that a provider runs alone.
         """
         if isinstance(choice, HostedTool):
-            raise unsupported("tool_choice.type", f"{choice.type!r} {NOT_RUN}")
+            raise not_run("tool_choice.type", choice.type)
         if isinstance(choice, NamedTool):
             return _named(choice)
         if isinstance(choice, AllowedIn):
             left = [_named(tool) for tool in choice.tools if isinstance(tool, NamedTool)]
             if choice.tools and not left:
-                raise unsupported("tool_choice.tools[0].type", f"{choice.tools[0].type!r} {NOT_RUN}")
+                raise not_run("tool_choice.tools[0].type", choice.tools[0].type)
             return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": left}}
         return choice
 

@@ -7,17 +7,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from services.common.request.errors import unsupported
+from services.common.request.errors import PacelineError, unsupported
 from services.gateway.http.schema.history import History
 
 _RUN = (
     r"web_search|web_search_preview|web_fetch|file_search|code_interpreter|code_execution|image_generation|mcp"
     r"|mcp_toolset|tool_search_tool_bm25|tool_search_tool_regex|google_search|google_search_retrieval|url_context"
-    r"|browser_search|retrieval|openrouter:\w+"
+    r"|browser_search|retrieval|openrouter:\w{1,64}"
 )
 HOSTED = re.compile(rf"(?:{_RUN})(?:_\d{{4}}_?\d{{2}}_?\d{{2}})?")
 """Their types, which may end with a day."""
 NOT_RUN = "is a tool that a provider runs, and nothing here does; send a function that your program runs"
+MOST_NAME = 64
+"""Characters of a name that a refusal repeats."""
 
 
 class HostedTool(History):
@@ -42,6 +44,11 @@ def tag_of_tool(value: Any) -> str:
     return "hosted tool" if is_hosted(type_of(value, "function")) else "function tool"
 
 
+def not_run(field: str, name: str) -> PacelineError:
+    """The refusal of what a provider runs, by the name that the client gave it."""
+    return unsupported(field, f"{name[:MOST_NAME]!r} {NOT_RUN}")
+
+
 def check_something_left(tools: Sequence[object]) -> None:
     """A request for nothing but what nobody runs asks for no answer without it.
 
@@ -49,4 +56,4 @@ def check_something_left(tools: Sequence[object]) -> None:
         PacelineError: UNSUPPORTED, all tools are such.
     """
     if tools and all(isinstance(tool, HostedTool) for tool in tools):
-        raise unsupported("tools[0].type", f"{getattr(tools[0], 'type', '')!r} {NOT_RUN}")
+        raise not_run("tools[0].type", getattr(tools[0], "type", ""))

@@ -221,8 +221,9 @@ class IgnoredLog:
             self._once(tenant, agent[:MOST_AGENT], "kind", name, "what a provider runs or keeps is left out")
 
     def _once(self, tenant: str, agent: str, what: str, name: str, words: str) -> None:
+        name = name[:MOST_AGENT]
         key = (tenant, agent, f"{what} {name}")
         if key not in self._told and len(self._told) < MOST_CLIENTS:
             self._told.add(key)
-            said = {"tenant": tenant, "user_agent": agent, what: name[:MOST_AGENT]}
+            said = {"tenant": tenant, "user_agent": agent, what: name}
             logging.getLogger(__name__).info(words, extra=said)

@@ -1,6 +1,7 @@
 """What is not offered is refused by the field and the name that the client sent, over each of the other APIs."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from services.gateway.http.schema.errors import unknown_path
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, IMAGE]}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
-BLOCKS = ("image", "file", "video", "tool_reference")
+BLOCKS = ("image", "file", "video", "tool_reference", "container_upload")
 ITEMS = ("item_reference", "compaction", "computer_call", "local_shell_call", "tool_search_output")
 
 
@@ -98,6 +99,48 @@ def test_places_are_those_of_what_was_sent_where_something_is_left_out() -> None
     )
     searches = [{"type": "web_search_20250305", "name": "web_search"}, TOOL | {"name": ""}]
     assert told_message("x", tools=searches).startswith("tools[1].name:")
+
+
+LONG = "openrouter:" + "a" * 64
+"""As long as the type of a tool that a provider runs may be."""
+
+
+@pytest.mark.parametrize("kind", [LONG, LONG + "a" * 300_000])
+def test_a_refusal_repeats_no_long_type(kind: str) -> None:
+    message, tool = {"role": "user", "content": "x"}, {"type": "function", "name": "f"}
+    choices = [{"type": kind}, {"type": "allowed_tools", "tools": [{"type": kind}]}]
+    said = [told_response(message, tools=[tool], tool_choice=choice)[1] for choice in choices]
+    said += [told_response(message, tools=[{"type": kind}])[1], told_message("x", tools=[{"type": kind, "name": "n"}])]
+    for text in said:
+        assert kind[:65] not in text and len(text) < 300
+
+
+FORMS_OF_NAME: dict[str, dict[str, Any]] = {
+    "function": {"type": "function", "name": "n__a"},
+    "custom": {"type": "custom", "name": "n__a"},
+    "namespace": {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "a"}]},
+    "custom in a namespace": {"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "a"}]},
+}
+
+
+@pytest.mark.parametrize(("first", "second"), [pair for pair in product(FORMS_OF_NAME, repeat=2) if len({*pair}) > 1])
+def test_two_tools_of_one_name_are_refused_in_either_order(first: str, second: str) -> None:
+    """Calls of the one would come back in the form of the other."""
+    tools = [FORMS_OF_NAME[first], FORMS_OF_NAME[second]]
+    field = "tools[1].tools[0].name" if "namespace" in second else "tools[1].name"
+    assert told_response({"role": "user", "content": "x"}, tools=tools)[0] == field
+
+
+def test_nothing_but_what_a_provider_did() -> None:
+    """Nothing is left to answer, with instructions neither."""
+    call = {"type": "web_search_call", "id": "a"}
+    for more in ({}, {"instructions": "i"}):
+        field, text = told_response(call, input=[call], **more)
+        assert (field, text) == ("input", "input: holds nothing but what is left out")
+    block = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
+    for more in ({}, {"system": "s"}):
+        text = told_message([block], **more)
+        assert text == "messages: hold nothing but what is left out"
 
 
 SERVED = ("/v1/models", "/v1/chat/completions", "/tokenize")

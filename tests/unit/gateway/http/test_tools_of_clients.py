@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
 from services.gateway.http.endpoints.response_bodies import ResponseChat, read_response
 from services.gateway.http.endpoints.responses import ResponseAnswer
 from services.gateway.http.reading.convert import Headers, chat_query
-from services.gateway.http.schema.options import IgnoredLog
+from services.gateway.http.schema.bodies import ChatBody
+from services.gateway.http.schema.options import MOST_AGENT, IgnoredLog
 from services.gateway.intake.query import ChatPrompt
 from services.gateway.parsing.form import chosen
 from services.gateway.streams.generation import Delta
@@ -112,6 +114,24 @@ def test_tools_that_are_left_out_are_no_tools_of_the_answer() -> None:
         "namespace",
         "namespace",
     ]
+
+
+def test_the_log_keeps_no_more_of_a_type_than_it_writes(caplog: pytest.LogCaptureFixture) -> None:
+    log, function = IgnoredLog(), TOOLS[1]
+    body = asked(tools=[function, {"type": f"openrouter:{'a' * 64}"}])
+    long = ChatBody.model_validate({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+    long._left = ("a" * 300_000, "a" * 300_001)
+    with caplog.at_level(logging.INFO):
+        log.tell("a", "codex", body)
+        log.tell("a", "codex", long)
+    assert [len(vars(line)["kind"]) for line in caplog.records if "kind" in vars(line)] == [75, MOST_AGENT]
+    assert max(len(part) for key in log._told for part in key) <= MOST_AGENT + len("option ")
+
+
+@pytest.mark.parametrize("size", [65, 300_000])
+def test_a_long_type_is_none_that_a_provider_runs(size: int) -> None:
+    with pytest.raises(PacelineError, match=r"^tools\[1\]\.type: "):
+        asked(tools=[TOOLS[1], {"type": f"openrouter:{'a' * size}"}])
 
 
 def test_what_is_left_out_is_told_once_for_each_client(caplog: pytest.LogCaptureFixture) -> None:

@@ -338,3 +338,20 @@ def test_a_text_may_show_its_stop_string_and_special_tokens() -> None:
         pieces = tokenizer.showing(None if query.shows_all else frozenset())
         piece = TextStream(pieces, ["Y"], 0, query.shows_stop).push(ids)
         assert (piece.text, piece.stopped) == (expected, True)
+
+
+SEARCHED = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+]
+
+
+@pytest.mark.parametrize("left", [SEARCHED, [{"type": "redacted_thinking", "data": "x"}]])
+def test_a_turn_of_nothing_but_what_is_left_out_is_no_message_and_is_not_continued(left: list[Any]) -> None:
+    turn, said = {"role": "assistant", "content": left}, {"role": "assistant", "content": "y"}
+    plain = [{"role": "user", "content": "x"}, said, {"role": "user", "content": "z"}]
+    wanted = message(MESSAGE | {"messages": plain})
+    for at_ in range(len(plain) + 1):
+        assert message(MESSAGE | {"messages": [*plain[:at_], turn, *plain[at_:]]}) == wanted
+    beside = {"role": "assistant", "content": [*left, {"type": "text", "text": "y"}]}
+    assert message(MESSAGE | {"messages": [plain[0], beside, plain[2]]}) == wanted
