@@ -36,6 +36,10 @@ def test_a_start_that_is_refused_ends_with_its_reason(tmp_path: Path, monkeypatc
 
 STARTS, BUSY = 20, 8
 """Starts one after another, and processes that take all of the time that they get."""
+MOST = STARTS // 2 + 1
+"""Starts that have to be made. Each is tried twice: where every third try fails, fewer are made once in 50,000 runs."""
+SENTENCE = 400
+"""Characters of what is told of a start that is not made."""
 STARTS_RAY = """
 import sys
 from pathlib import Path
@@ -78,6 +82,7 @@ def test_ray_starts_or_is_told_in_one_sentence_beside_eight_busy_processes() -> 
                 continue
             said = done.stderr.splitlines()[-1]
             assert (done.returncode, said[:26]) == (1, "cluster: Ray did not start"), done.stderr
+            assert len(said) <= SENTENCE, said
             told.append(said)
     print(f"Ray started {started} times of {STARTS} beside {BUSY} busy processes; {told}")
-    assert started + len(told) == STARTS
+    assert started >= MOST, told

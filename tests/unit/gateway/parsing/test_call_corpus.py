@@ -110,9 +110,12 @@ def test_a_text_holds_the_calls_that_the_model_meant(name: str) -> None:
 
 @each("name", CORPUS)
 def test_a_text_that_is_cut_holds_no_half_call(name: str, full: bool) -> None:
-    """Cut at a sixth of the places, with --full at all: whole in one piece, streamed in three or in characters."""
+    """Cut at a seventh of the places and the last, with --full at all: whole, streamed in three or in characters.
+
+    An odd step gives each text both reasons for a cut.
+    """
     slip = CORPUS[name]
-    for end in range(len(slip.text)) if full else range(sum(name.encode()) % 6, len(slip.text), 6):
+    for end in range(len(slip.text)) if full else cuts(name):
         text = slip.text[:end]
         reason = FinishReason.LENGTH if end % 2 else FinishReason.STOP_STRING
         whole = answered(slip, [text], reason, stream=False)
@@ -126,6 +129,19 @@ def test_a_text_that_is_cut_holds_no_half_call(name: str, full: bool) -> None:
             thinks = slip.opened or slip.text.startswith("<think>")
             assert thoughtless(kept) == thoughtless(text) if thinks else kept == without_blanks(text)
             assert finish == ("length" if reason is FinishReason.LENGTH else "stop")
+
+
+def cuts(name: str) -> list[int]:
+    """A seventh of the places of a text, from one that its name gives, and the last."""
+    size = len(CORPUS[name].text)
+    return [*range(sum(name.encode()) % 7, size - 1, 7), size - 1]
+
+
+def test_each_text_is_cut_for_both_reasons_and_before_its_last_character() -> None:
+    for name, slip in CORPUS.items():
+        places = cuts(name)
+        assert places[-1] == len(slip.text) - 1, name
+        assert len(slip.text) < 15 or {end % 2 for end in places} == {0, 1}, name
 
 
 def thoughtless(text: str) -> str:
