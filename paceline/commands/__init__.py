@@ -81,7 +81,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, NoGatewayError):
         return f"{error}: start one with {bundle.start()}"
     if isinstance(error, UnicodeDecodeError):
-        return f"what is read is no text in UTF-8, from byte {error.start} on"
+        return f"the input is not valid UTF-8, from byte {error.start} on"
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason

@@ -99,7 +99,7 @@ def prompts(path: str) -> Sequence[str]:
     except InvalidValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix(f"{path}: ")) from None
     except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{path}: is no text in UTF-8") from None
+        raise argparse.ArgumentTypeError(f"{path}: is not valid UTF-8") from None
     if not found:
         raise argparse.ArgumentTypeError(f"{path}: has no line with a prompt")
     return found

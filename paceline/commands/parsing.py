@@ -16,7 +16,7 @@ ELSEWHERE = {
 }
 """What stands for flags of other programs."""
 SAID = (
-    (re.compile(r"^argument (\S+): expected one argument$"), r"\1: a value is missing behind it"),
+    (re.compile(r"^argument (\S+): expected one argument$"), r"\1: needs a value"),
     (re.compile(r"^argument (\S+): "), r"\1: "),
 )
 """What argparse says, and what a person reads."""

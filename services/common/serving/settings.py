@@ -27,7 +27,7 @@ PREFIX = "PACELINE_"
 GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.
 RESERVED = frozenset({"PACELINE_API_KEY", "PACELINE_PARENT", "PACELINE_SYNC_POINTS"})
-NO_VALUE = "a value is missing behind it"
+NO_VALUE = "needs a value"
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
@@ -176,7 +176,7 @@ def _toml(path: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError) as error:
-        reason = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        reason = "is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else error
         told = getattr(error, "strerror", None) or f"{reason}; settings are written as TOML: name = value"
         raise invalid_field("--config", f"{path}: {told}") from error
     for name, value in tables.items():

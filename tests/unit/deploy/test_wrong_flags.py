@@ -39,10 +39,10 @@ FLAGS = {
     ("--memory-fraction", "90%"): "settings: --memory-fraction: must be a number, not '90%'",
     ("--target.threads", "two"): "settings: --target.threads: must be a whole number, not 'two'",
     ("--no-enable-prefix-caching",): "there is no such flag; take --target.prefix-cache false",
-    ("--slots",): "--slots: a value is missing behind it",
-    ("--target.widths",): "--target.widths: a value is missing behind it",
-    ("--target.widths", "--slots", "4"): "--target.widths: a value is missing behind it",
-    ("--http-page",): "--http-page: a value is missing behind it",
+    ("--slots",): "--slots: needs a value",
+    ("--target.widths",): "--target.widths: needs a value",
+    ("--target.widths", "--slots", "4"): "--target.widths: needs a value",
+    ("--http-page",): "--http-page: needs a value",
     ("--drafter.device", "tpu"): "settings: --drafter.device: must be one of cpu, cuda",
     ("--proposer", "DFlash"): "--proposer: 'DFlash' is none of dflash, ngram, none; did you mean dflash?",
     ("--proposer", "dflash"): "--proposer: dflash needs a drafter: name its folder by --drafter, or ",
@@ -136,7 +136,7 @@ def test_a_wrong_variable_is_named_as_it_stands_in_the_environment(
         ("[target]\nwidths = [8]", "--config: {}: target.widths: must ascend from 1"),
         ("slots: 4", "--config: {}: Expected '=' after a key in a key/value pair (at line 1, column 6); "),
         ('{"slots": 4}', "settings are written as TOML: name = value"),
-        ("slots = '\xff'", "--config: {}: is no text in UTF-8; settings are written as TOML"),
+        ("slots = '\xff'", "--config: {}: is not valid UTF-8; settings are written as TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_settings_is_named_with_the_file(

@@ -223,7 +223,7 @@ WRONG = {
     ): "paceline generate: --max-tokens: must be a whole number from 0 on, not '-1'",
     ("generate", "hi", "--seed", "1.5"): "paceline generate: --seed: must be a whole number from 0 on, not '1.5'",
     ("generate", "hi", "--temperature", "nan"): "paceline generate: --temperature: must be a number, not 'nan'",
-    ("generate", "hi", "--stop"): "paceline generate: --stop: a value is missing behind it",
+    ("generate", "hi", "--stop"): "paceline generate: --stop: needs a value",
     ("generate", "--version"): "paceline generate: --version: there is no such flag; see --help",
     (
         "generate",
@@ -305,7 +305,7 @@ def test_a_prompt_that_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(connection, "client", lambda _: nullcontext())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff"), encoding="utf-8"))
     assert main(["generate"]) == 1
-    assert capsys.readouterr().err == "what is read is no text in UTF-8, from byte 1 on\n"
+    assert capsys.readouterr().err == "the input is not valid UTF-8, from byte 1 on\n"
 
 
 def test_a_reader_that_is_gone_is_no_error_to_tell() -> None:
@@ -365,7 +365,7 @@ def test_a_key_of_the_environment_is_told_by_its_variable(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(b" \n\n", "has no line with a prompt"), (b"\xff\xfe", "is no text in UTF-8")]
+    ("text", "said"), [(b" \n\n", "has no line with a prompt"), (b"\xff\xfe", "is not valid UTF-8")]
 )
 def test_prompts_that_are_none_are_told_before_anything_is_measured(text: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "prompts"
