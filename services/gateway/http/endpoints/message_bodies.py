@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from services.common.request.errors import invalid_field
+from services.common.request.errors import invalid_field, unsupported
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
-from services.gateway.http.schema.hosted import HostedTool, is_hosted, not_run, type_of
+from services.gateway.http.schema.hosted import HostedTool, is_hosted, known, not_run, type_of
 
 HOSTED_PARTS = (
     "server_tool_use",
@@ -119,7 +119,7 @@ class CompactionPart(Sent):
 class HostedPart(Sent):
     """What a provider did between; it is left out, for the text behind it says what came of it."""
 
-    type: str
+    type: Annotated[str, known(HOSTED_PARTS.__contains__)]
 
 
 class ToolUsePart(Sent):
@@ -218,6 +218,12 @@ AnyTool = Annotated[
 ]
 
 
+class ServerIn(Sent):
+    """A server of tools that a provider calls, whatever it says."""
+
+    name: Ignored = None
+
+
 class ChoiceIn(Body):
     """Which tools may be called."""
 
@@ -251,6 +257,7 @@ class CountBody(Sampling):
     system: Texts | None = None
     tools: list[AnyTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     tool_choice: ChoiceIn | None = None
+    mcp_servers: list[ServerIn] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     thinking: ThinkingBody | None = None
     cache_control: Ignored = None
     context_management: Ignored = None
@@ -297,17 +304,26 @@ def chat_of(body: CountBody) -> ChatBody:
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
     found = validated(ChatBody, chat)
-    found._left = tuple(_left_out(body.messages))
+    found._left = tuple(_left_out(body))
     for index, tool in enumerate(found.tools or ()):
         if isinstance(tool, ToolBody):
             tool.stands(f"tools[{index}]")
     return found
 
 
-def _left_out(messages: Iterable[MessageIn]) -> Iterator[str]:
-    for message in messages:
+def _left_out(body: CountBody) -> Iterator[str]:
+    """What is left out beside tools.
+
+    Raises:
+        PacelineError: UNSUPPORTED, nothing else may be called.
+    """
+    for message in body.messages:
         parts = () if isinstance(message.content, str) else message.content
         yield from (part.type for part in parts if isinstance(part, HostedPart))
+    if body.mcp_servers:
+        if not body.tools and (body.tool_choice is None or body.tool_choice.type != "none"):
+            raise unsupported("mcp_servers", "are called by a provider, and nothing here does; send functions in tools")
+        yield "mcp_servers"
 
 
 def _configure(chat: dict[str, Any], config: OutputConfig) -> None:

@@ -12,7 +12,7 @@ from services.gateway.http.reading.body import parsed, validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
-from services.gateway.http.schema.hosted import type_of
+from services.gateway.http.schema.hosted import known, type_of
 
 HOSTED_ITEMS = (
     "web_search_call",
@@ -115,7 +115,7 @@ class ReasoningItem(Sent):
 class HostedItem(Sent):
     """What a provider did between; it is left out, for the text behind it says what came of it."""
 
-    type: str
+    type: Annotated[str, known(HOSTED_ITEMS.__contains__)]
 
 
 Item = MessageItem | CallItem | CustomItem | ResultItem | ReasoningItem | HostedItem

@@ -239,7 +239,7 @@ def _refused(faults: list[ErrorDetails]) -> PacelineError:
 def _words(fault: ErrorDetails) -> str:
     """What is wrong; too many entries are told as the validator of all listeners tells it."""
     if fault["type"] == "union_tag_invalid":
-        return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {fault['ctx']['expected_tags']}".replace(" tool'", "'")[
+        return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {_offered(fault['ctx']['expected_tags'])}"[
             :MOST_CHARACTERS
         ]
     if fault["type"] == "union_tag_not_found":
@@ -248,6 +248,11 @@ def _words(fault: ErrorDetails) -> str:
         return NO_PYTHON.get(fault["type"], fault["msg"])[:MOST_CHARACTERS]
     most, found = fault["ctx"]["max_length"], fault["ctx"].get("actual_length")
     return f"{found or f'more than {most}'} entries, at most {most} are allowed"
+
+
+def _offered(tags: str) -> str:
+    """The types that a client may send, of tags that are told; one of them stands for all that is left out."""
+    return ", ".join(tag.replace(" tool'", "'") for tag in tags.split(", ") if tag != "'hosted tool'")
 
 
 def _clearest(faults: list[ErrorDetails]) -> ErrorDetails:

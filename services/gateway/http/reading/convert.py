@@ -151,8 +151,11 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
     Raises:
         PacelineError: a function that may be called is none of the tools.
     """
+    choice = body.tool_choice
+    if choice_of(body) == "none":
+        return ()
     check_something_left(body.tools or ())
-    tools, choice = body.functions(), body.tool_choice
+    tools = body.functions()
     if isinstance(choice, AllowedChoice):
         names = [tool.function.name for tool in choice.allowed_tools.tools]
         for index, name in enumerate(names):
@@ -160,7 +163,7 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
                 at = f"tool_choice.allowed_tools.tools[{index}].function.name"
                 raise invalid_field(at, f"{name[:64]!r} is none of the tools")
         return tuple(tool for tool in tools if tool.function.name in names)
-    return tools if choice_of(body) != "none" else ()
+    return tools
 
 
 def _query(

@@ -4,8 +4,11 @@ What a client runs itself is never left out: an agent would wait for calls that 
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from services.common.request.errors import PacelineError, unsupported
 from services.gateway.http.schema.history import History
@@ -22,16 +25,27 @@ MOST_NAME = 64
 """Characters of a name that a refusal repeats."""
 
 
-class HostedTool(History):
-    """A tool that a provider runs, whatever it says beside its type."""
-
-    type: str
-    name: str = ""
-
-
 def is_hosted(type_: Any) -> bool:
     """Whether a type is one of tools that a provider runs."""
     return isinstance(type_, str) and HOSTED.fullmatch(type_) is not None
+
+
+def known(is_known: Callable[[str], bool]) -> AfterValidator:
+    """Refuses other types: a client may have sent the word that stands here for all that is left out."""
+
+    def checked(value: str) -> str:
+        if not is_known(value):
+            raise PydanticCustomError("unknown_type", "is no type that is known")
+        return value
+
+    return AfterValidator(checked)
+
+
+class HostedTool(History):
+    """A tool that a provider runs, whatever it says beside its type."""
+
+    type: Annotated[str, known(is_hosted)]
+    name: str = ""
 
 
 def type_of(value: Any, otherwise: str) -> Any:

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from services.gateway.http.schema.base import Body, is_ignored
 from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
+from services.gateway.http.schema.hosted import HostedTool
 
 State = Literal["honoured", "ignored", "refused"]
 MOST_CLIENTS = 1024
@@ -158,8 +159,8 @@ def _fields(model: type[Body], prefix: str = "") -> Iterator[tuple[str, FieldInf
 
 
 def _bodies(annotation: Any, several: bool) -> Iterator[tuple[type[Body], bool]]:
-    """The bodies that a type holds, and whether in a list."""
-    if isinstance(annotation, type) and issubclass(annotation, Body):
+    """The bodies that a type holds, and whether in a list; what a provider runs is left out, so its fields are none."""
+    if isinstance(annotation, type) and issubclass(annotation, Body) and annotation is not HostedTool:
         yield annotation, several
     for argument in get_args(annotation):
         yield from _bodies(argument, several or get_origin(annotation) is list)

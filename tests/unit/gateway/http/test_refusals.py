@@ -1,6 +1,7 @@
 """What is not offered is refused by the field and the name that the client sent, over each of the other APIs."""
 
 import json
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_an_item_that_is_not_offered(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["local_shell", "shell", "computer_use_preview", "apply_patch", "tool_search"])
 def test_a_tool_that_a_client_runs_in_no_form_of_ours(kind: str) -> None:
     field, text = told_response({"role": "user", "content": "x"}, tools=[{"type": "web_search"}, {"type": kind}])
-    assert (field, text.startswith(f"tools[1].type: '{kind}' is none of 'hosted', 'function'")) == (
+    assert (field, text.startswith(f"tools[1].type: '{kind}' is none of 'function', 'custom', 'namespace'")) == (
         "tools[1].type",
         True,
     )
@@ -99,6 +100,42 @@ def test_places_are_those_of_what_was_sent_where_something_is_left_out() -> None
     )
     searches = [{"type": "web_search_20250305", "name": "web_search"}, TOOL | {"name": ""}]
     assert told_message("x", tools=searches).startswith("tools[1].name:")
+
+
+def refused_types(kind: str) -> Iterator[str]:
+    """Refusals of an item, a block, a tool and a choice of a type."""
+    message, function = {"role": "user", "content": "x"}, {"type": "function", "name": "f"}
+    yield told_response({"type": kind})[1]
+    yield told_message([{"type": kind}])
+    yield told_response(message, tools=[{"type": kind}, function])[1]
+    choice = {"type": "allowed_tools", "tools": [{"type": kind}]}
+    yield told_response(message, tools=[function], tool_choice=choice)[1]
+
+
+@pytest.mark.parametrize("kind", ["my tool", "x', 'hosted tool', 'y"])
+def test_a_refusal_tells_the_client_s_own_type_and_what_it_may_send(kind: str) -> None:
+    for text in refused_types(kind):
+        told, _, offered = text.partition(" is none of ")
+        assert told.endswith(f".type: {kind!r}")
+        assert offered.startswith("'") and "hosted" not in offered and " tool'" not in offered
+
+
+def test_the_word_for_all_that_is_left_out_is_no_type() -> None:
+    for text in refused_types("hosted tool"):
+        assert text.endswith(".type: is no type that is known")
+
+
+def test_servers_that_a_provider_calls_alone() -> None:
+    """With tools they are left out."""
+    servers = [{"type": "url", "url": "https://x", "name": "s"}]
+    assert told_message("x", mcp_servers=servers).startswith("mcp_servers: are called by a provider")
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "s"}
+    assert told_message("x", mcp_servers=servers, tools=[toolset]).startswith("tools[0].type: 'mcp_toolset'")
+    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
+    plain = read_message(bytearray(json.dumps(body).encode()))
+    both = read_message(bytearray(json.dumps(body | {"mcp_servers": servers, "tools": [TOOL, toolset]}).encode()))
+    assert chat_query(both, Headers()) == chat_query(plain, Headers())
+    assert {*both.left_out} == {"mcp_servers", "mcp_toolset"}
 
 
 LONG = "openrouter:" + "a" * 64

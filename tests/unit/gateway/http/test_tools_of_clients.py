@@ -16,11 +16,12 @@ from services.gateway.http.schema.options import MOST_AGENT, IgnoredLog
 from services.gateway.intake.query import ChatPrompt
 from services.gateway.parsing.form import chosen
 from services.gateway.streams.generation import Delta
+from tests.unit.gateway.http.test_options import PAGE
 from tests.unit.gateway.parsing.test_call_corpus import EXCHANGE, MARK, final
 
 PATCH = '*** Begin Patch\n+say "</tool_call>" \\ {"input": 1}\n*** End Patch\u2028'
 FORMAT = {"type": "grammar", "syntax": "lark", "definition": "start: begin hunk+ end"}
-TOOLS = [
+TOOLS: list[dict[str, Any]] = [
     {"type": "web_search"},
     {"type": "function", "name": "find", "parameters": {"type": "object"}},
     {"type": "custom", "name": "apply_patch", "description": "d", "format": FORMAT},
@@ -104,6 +105,12 @@ def test_a_grammar_of_a_text_is_told_to_the_model() -> None:
     assert [*tools] == ["find", "apply_patch", "mcp__docs__find", "crm__note"]
     told = tools["apply_patch"]["parameters"]["properties"]["input"]["description"]
     assert told == "A text of this grammar (lark):\nstart: begin hunk+ end"
+
+
+def test_the_description_of_a_namespace_is_not_told_to_the_model_and_the_page_says_so() -> None:
+    described = [tool | {"description": "of all"} if tool["type"] == "namespace" else tool for tool in TOOLS]
+    assert chat_query(asked(tools=described), Headers()) == chat_query(asked(), Headers())
+    assert "the description of a namespace is not told to the model" in PAGE
 
 
 def test_tools_that_are_left_out_are_no_tools_of_the_answer() -> None:

@@ -355,3 +355,20 @@ def test_a_turn_of_nothing_but_what_is_left_out_is_no_message_and_is_not_continu
         assert message(MESSAGE | {"messages": [*plain[:at_], turn, *plain[at_:]]}) == wanted
     beside = {"role": "assistant", "content": [*left, {"type": "text", "text": "y"}]}
     assert message(MESSAGE | {"messages": [plain[0], beside, plain[2]]}) == wanted
+
+
+def test_tools_that_a_provider_runs_are_no_fault_where_none_may_be_called() -> None:
+    hosted = [{"type": "web_search"}]
+    for ask, body, none in (
+        (chat, CHAT, "none"),
+        (chat, CHAT, {"type": "none"}),
+        (response, RESPONSE, "none"),
+        (message, MESSAGE, {"type": "none"}),
+    ):
+        plain = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
+        assert ask(plain | {"tools": hosted, "tool_choice": none}).prompt == ask(plain).prompt
+        with pytest.raises(PacelineError, match=r"^tools\[0\]\.type: 'web_search' is a tool"):
+            ask(plain | {"tools": hosted})
+    servers = [{"type": "url", "url": "https://x", "name": "x"}]
+    plain = {key: value for key, value in MESSAGE.items() if key not in ("tools", "tool_choice")}
+    assert message(plain | {"mcp_servers": servers, "tool_choice": {"type": "none"}}).prompt == message(plain).prompt
