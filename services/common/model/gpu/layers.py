@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.ahead import all_layers
-from services.common.kernels.embedding.kernel import begin_rows
+from services.common.kernels.embedding import begin_rows
 from services.common.kernels.head_gates import gate_heads
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gates, linear_normed
 from services.common.kernels.linear.weight import Weight
