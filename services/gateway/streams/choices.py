@@ -67,7 +67,8 @@ class Choices:
             prompts = (query.prompt, *query.others)
             with streams.claimed(query), ExitStack() as places:
                 count = len(prompts) * query.choices
-                streams.check_fits(count)
+                if count > 1:
+                    streams.check_fits(count)
                 tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, count))]
                 for prompt, first in zip(prompts, tickets[:: query.choices], strict=True):
                     streams.queue(first, prompt)

@@ -152,7 +152,7 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
         PacelineError: a function that may be called is none of the tools.
     """
     choice = body.tool_choice
-    if choice_of(body) == "none":
+    if choice_of(body) == "none" or not (body.tools or isinstance(choice, AllowedChoice)):
         return ()
     check_something_left(body.tools or ())
     tools = body.functions()

@@ -329,6 +329,8 @@ class ChatBody(Common):
     @property
     def left_out(self) -> tuple[str, ...]:
         """Tools that a provider runs too."""
+        if not self.tools:
+            return self._left
         return (*self._left, *(tool.type for tool in self.tools or () if isinstance(tool, HostedTool)))
 
     def functions(self) -> tuple[ToolBody, ...]:
