@@ -51,7 +51,7 @@ from services.target.scheduling.width.policy import SAMPLED, FixedWidth, WidthPo
 from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
-from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
+from services.target.sizing.budget import MemoryBudget, MemoryTerms, context_within, plan_memory
 from services.target.sizing.memory_terms import (
     available_bytes,
     check_free,
@@ -134,6 +134,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     limit = _context_limit(settings, model)
     widths, trees = _widths(settings, model, context, limit)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths, trees), model.device, limit)
+    limit = context_within(limit, budget)
     shapes = _shapes(settings, model, context, budget.blocks, limit, widths, trees)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)

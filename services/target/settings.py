@@ -123,7 +123,7 @@ class TargetSettings:
     slots: int = 8
     """Requests that run at once."""
     context_limit: int = 0
-    """Most tokens of a prompt and its output; 0 takes the model's."""
+    """Most tokens of a prompt and its output; 0 takes the model's. It is no more than the memory holds."""
     kv_dtype: str = _AUTO
     """What keys and values are kept in: auto in dtype, int8 in eight bits with a power of two for each token and head.
     int8 has room for twice as many tokens as bfloat16. Its text is another, the same with drafts and without."""

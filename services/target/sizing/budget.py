@@ -4,10 +4,13 @@ Terms are in bytes: fixed, per slot, and per token held. The drafter's terms are
 device.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.common.request.errors import Code, PacelineError, Reason
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,22 @@ def plan_memory(
             "memory_bytes",
         )
     return MemoryBudget(terms, slots, blocks, block_size, base + (blocks + 1) * block_bytes)
+
+
+def context_within(limit: int, budget: MemoryBudget) -> int:
+    """The most tokens of a request: `limit`, or what the whole pool holds where that is less.
+
+    A request that names no limit of its own asks for the context. It would never run if that were more than the pool.
+    What the pool holds is cut to a step of at most a sixteenth of it. So a few bytes more or less, which another start
+    may find, leave the captured shapes and what was kept of them as they are.
+    """
+    held = budget.blocks * budget.block_size
+    if held >= limit:
+        return limit
+    step = 1 << max(0, (held // 16).bit_length() - 1)
+    cut = held - held % step
+    _LOG.warning("the memory holds less than the context", extra={"asked": limit, "context_limit": cut})
+    return cut
 
 
 def _joined(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

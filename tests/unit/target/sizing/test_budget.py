@@ -3,7 +3,7 @@
 import pytest
 
 from services.common.request.errors import PacelineError
-from services.target.sizing.budget import MemoryBudget, MemoryTerms, blocks_within, plan_memory
+from services.target.sizing.budget import MemoryBudget, MemoryTerms, blocks_within, context_within, plan_memory
 
 MIB = 1 << 20
 TARGET_TOKEN, DRAFT_TOKEN = (layers * 2 * 8 * 128 * 2 for layers in (36, 5))
@@ -45,6 +45,18 @@ def test_the_plan_fills_the_memory_and_no_more() -> None:
     assert (budget.blocks, budget.total_bytes) == (11, 1000 + 40 + 12 * 80)
     assert budget.total_bytes <= 2000 < budget.total_bytes + 80
     assert planned(1_000_000, most=7).blocks == 7
+
+
+def test_a_request_may_ask_for_no_more_than_the_pool_holds() -> None:
+    """Whatever fits is left alone; less is cut to a step that a few blocks more or less do not move."""
+    terms = MemoryTerms()
+    for blocks in (1, 2, 3, 8, 40, 437, 438, 439, 511):
+        held = blocks * 16
+        cut = context_within(8192, MemoryBudget(terms, 4, blocks, 16, 0))
+        assert held * 15 / 16 <= cut <= held, blocks
+        assert context_within(held, MemoryBudget(terms, 4, blocks, 16, 0)) == held
+    assert context_within(8192, MemoryBudget(terms, 4, 512, 16, 0)) == 8192
+    assert {context_within(8192, MemoryBudget(terms, 4, blocks, 16, 0)) for blocks in range(432, 448)} == {6912}
 
 
 def test_too_little_memory_is_refused_with_the_amount_needed() -> None:
