@@ -10,6 +10,10 @@ VALUES: list[tuple[str, Any]] = [
     *PODS,
     ("image.repository", 3),
     ("image.repository", "with space"),
+    ("image.repository", "https://registry.example/paceline"),
+    ("image.repository", "registry.example:5000/paceline/"),
+    ("image.repository", "registry.example/Paceline"),
+    ("image.repository", "registry.example/paceline:1"),
     ("image.tag", "a/b"),
     ("image.digests.gateway", "abc"),
     ("image.digests.worker", "sha256:abc"),
@@ -45,6 +49,7 @@ VALUES: list[tuple[str, Any]] = [
     ("workers.resources.limits.memory", "-1Gi"),
     ("workers.resources.requests.cpu", "four"),
     ("model.name", ""),
+    ("model.name", "a\nb"),
     ("model.path", "relative"),
     ("model.path", "/data/target"),
     ("model.drafterPath", "/data/drafter"),
@@ -263,6 +268,12 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"models": [_model("a"), _model("b")]}, "/models/1/name", "a name of its own"),
     ({"models": [_model("a", name="model")]}, "/models/0/name", "a name of its own"),
     ({"models": [_model("a", name="x,y")]}, "/models", "one without"),
+    ({"models": [{**_model("a"), "path": "/models/x,y"}]}, "/models/0/path", "a folder without one"),
+    ({"models": [_model("a")], "model": {"path": "/models/x,y"}}, "/model/path", "a folder without one"),
+    *(
+        ({"models": models, "metrics": {"serviceMonitor": {"enabled": True}}}, f"/models/{at}/id", "another id")
+        for at, models in enumerate(([_model("metrics")], [_model("a"), _model("a-metrics", name="b")]))
+    ),
     ({"models": [_model("a" * 20)], "fullnameOverride": "b" * 40}, "/models/0/id", "a shorter one"),
     ({"models": [_model("a")], "workers": {"mode": "raycluster"}}, "/models", "mode deployment"),
     ({**_pool({}), "models": [_model("a")]}, "/models", "a release for each"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.common.serving.server import LIVENESS
-from tests.deploy.full.charts import BASE, NOTES, VARIANTS, render, rendered, templates
+from tests.deploy.full.charts import BASE, DOWNLOAD, NOTES, VARIANTS, render, rendered, templates
 from tests.deploy.full.test_chart_sets import PARTS
 from tests.deploy.test_drift import catalogue, metric_names
 from tests.deploy.test_values import merged
@@ -33,6 +33,35 @@ def test_a_digest_stands_for_its_image_alone() -> None:
     half = merged(BASE, {"image": {"tag": "7", "digests": {"gateway": digests["gateway"]}}})
     images = {name: pod["containers"][0]["image"] for name, pod in pods(render(half)).items()}
     assert images["worker"] == "registry.example/paceline/worker:7"
+
+
+@pytest.mark.parametrize(
+    "repository",
+    ["paceline", "localhost/p", "registry.example:5000/a/b", "[fd00::1]:5000/a_b/c--d", "Registry.example/a"],
+)
+def test_images_lie_in_any_registry(repository: str) -> None:
+    images = [
+        container["image"]
+        for pod in templates(render(merged(BASE, {"image": {"repository": repository, "tag": "1"}})))
+        for container in pod["spec"]["containers"]
+    ]
+    assert images == [f"{repository}/gateway:1", f"{repository}/worker:1"]
+
+
+def test_variables_hold_numbers_as_they_are_given() -> None:
+    """Helm reads numbers as floats, of which a million would be 1e+06."""
+    given = {"A": 1_000_000, "B": 12_345_678, "C": 0.5, "D": True, "E": "1e6", "F": 'a: "b" $(C) \\ #', "G": -3}
+    texts = {"A": "1000000", "B": "12345678", "C": "0.5", "D": "true", "E": "1e6", "F": given["F"], "G": "-3"}
+    download = {**DOWNLOAD, "env": given}
+    values = {
+        "gateway": {"env": given},
+        "workers": {"env": given},
+        "model": {"existingClaim": "", "download": download},
+    }
+    for pod in templates(render(merged(BASE, values))):
+        for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
+            found = {each["name"]: each.get("value") for each in container["env"]}
+            assert {name: found[name] for name in texts} == texts
 
 
 def test_common_labels_and_annotations_are_everywhere_and_select_nothing() -> None:

@@ -26,6 +26,10 @@ def gateway(pod: str, inflight: int, namespace: str = "inference") -> dict[str, 
 
 BUSY = [*pair("llm-worker-10.0.0.7", 40, 5), *pair("llm-worker-10.0.0.8", 60, 0)]
 OTHERS = [*pair("llm-worker-a", 9, 9, namespace="else"), *pair("chat-worker-a", 7, 7), gateway("chat-gateway-x", 50)]
+LONGER = [  # Releases called llm-worker-x and llm-gateway-x.
+    *pair("llm-worker-x-worker-10.0.0.9", 3, 4),
+    *(gateway(f"llm-{part}-x-gateway-6b7d-x2x4z", 9) for part in ("worker", "gateway")),
+]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,8 @@ OTHERS = [*pair("llm-worker-a", 9, 9, namespace="else"), *pair("chat-worker-a", 
         ([*BUSY, gateway("llm-gateway-x", 150)], 150),
         (BUSY, 105),
         (OTHERS, 0),
+        (LONGER, 0),
+        ([*LONGER, *pair("llm-worker-fd00::1f", 2, 1), gateway("llm-gateway-6b7d-x2x4z", 1)], 3),
     ],
 )
 def test_demand_is_what_this_release_has_in_hand(given: list[Any], demand: int, tmp_path: Path) -> None:

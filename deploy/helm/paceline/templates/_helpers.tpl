@@ -361,10 +361,11 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{- /* Helm holds every number of a file as a float, of which quote alone makes 1e+06. */}}
 {{- define "paceline.env" -}}
 {{- range $name, $value := . }}
 - name: {{ $name | quote }}
-  value: {{ $value | quote }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end }}
 

@@ -3,11 +3,12 @@
 {{- end }}
 
 {{- /* Requests of this release: those that its pairs run or hold in their queues, or those that its gateways have in hand
-where these are more, as while there is no pair. Namespace and pod are the labels that scrapes of pods carry. */}}
+where these are more, as while there is no pair. Namespace and pod are the labels that scrapes of pods carry. What follows a name is said whole: a
+release may be called as this one and more. */}}
 {{- define "paceline.demand" -}}
 {{- $name := include "paceline.name" . -}}
-{{- $pairs := printf `{namespace=%q,model_name=%q,pair=~"%s-worker-.*"}` .Release.Namespace .Values.model.name $name -}}
-{{- $gateways := printf `{namespace=%q,pod=~"%s-gateway-.*"}` .Release.Namespace $name -}}
+{{- $pairs := printf `{namespace=%q,model_name=%q,pair=~"%s-worker-[0-9a-f.:]+-pair-[0-9]+"}` .Release.Namespace .Values.model.name $name -}}
+{{- $gateways := printf `{namespace=%q,pod=~"%s-gateway-[a-z0-9]+(-[a-z0-9]+)?"}` .Release.Namespace $name -}}
 {{- $named := `label_replace(sum(%s) or vector(0), "at", %q, "", "")` -}}
 {{- if .Values.models -}}
 {{- /* Gateways hold requests of all models. */ -}}
