@@ -3,17 +3,13 @@
 import re
 from typing import Any
 
-from tests.deploy.refused_names import NAMED, PODS
+from tests.deploy.refused_names import NAMED, PODS, REGISTRIES, model
 from tests.deploy.refused_routes import ROUTES
 
 VALUES: list[tuple[str, Any]] = [
     *PODS,
-    ("image.repository", 3),
+    *REGISTRIES,
     ("image.repository", "with space"),
-    ("image.repository", "https://registry.example/paceline"),
-    ("image.repository", "registry.example:5000/paceline/"),
-    ("image.repository", "registry.example/Paceline"),
-    ("image.repository", "registry.example/paceline:1"),
     ("image.tag", "a/b"),
     ("image.digests.gateway", "abc"),
     ("image.digests.worker", "sha256:abc"),
@@ -246,10 +242,6 @@ def _pool(values: dict[str, Any]) -> dict[str, Any]:
 
 
 # (values laid over a good release, place that the sentence names, what it says of the way out)
-def _model(identity: str, **more: Any) -> dict[str, Any]:
-    return {"id": identity, "name": "small", "path": "/models/small", **more}
-
-
 TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"image": {"repository": ""}}, "/image/repository", "docker build"),
     ({"model": {"existingClaim": ""}}, "/model/existingClaim", "a claim with the checkpoints"),
@@ -264,21 +256,15 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "/model/download/gatewayCommand",
         "the tokenizer",
     ),
-    ({"models": [_model("a"), _model("a", name="other")]}, "/models/1/id", "an id of its own"),
-    ({"models": [_model("a"), _model("b")]}, "/models/1/name", "a name of its own"),
-    ({"models": [_model("a", name="model")]}, "/models/0/name", "a name of its own"),
-    ({"models": [_model("a", name="x,y")]}, "/models", "one without"),
-    ({"models": [{**_model("a"), "path": "/models/x,y"}]}, "/models/0/path", "a folder without one"),
-    ({"models": [_model("a")], "model": {"path": "/models/x,y"}}, "/model/path", "a folder without one"),
-    *(
-        ({"models": models, "metrics": {"serviceMonitor": {"enabled": True}}}, f"/models/{at}/id", "another id")
-        for at, models in enumerate(([_model("metrics")], [_model("a"), _model("a-metrics", name="b")]))
-    ),
-    ({"models": [_model("a" * 20)], "fullnameOverride": "b" * 40}, "/models/0/id", "a shorter one"),
-    ({"models": [_model("a")], "workers": {"mode": "raycluster"}}, "/models", "mode deployment"),
-    ({**_pool({}), "models": [_model("a")]}, "/models", "a release for each"),
+    ({"models": [model("a"), model("a", name="other")]}, "/models/1/id", "an id of its own"),
+    ({"models": [model("a"), model("b")]}, "/models/1/name", "a name of its own"),
+    ({"models": [model("a", name="model")]}, "/models/0/name", "a name of its own"),
+    ({"models": [model("a", name="x,y")]}, "/models", "one without"),
+    ({"models": [model("a" * 20)], "fullnameOverride": "b" * 40}, "/models/0/id", "a shorter one"),
+    ({"models": [model("a")], "workers": {"mode": "raycluster"}}, "/models", "mode deployment"),
+    ({**_pool({}), "models": [model("a")]}, "/models", "a release for each"),
     (
-        {"models": [_model("a", workers={"autoscaling": {"enabled": True, "minReplicas": 0}})]},
+        {"models": [model("a", workers={"autoscaling": {"enabled": True, "minReplicas": 0}})]},
         "/models",
         "autoscaling.minReplicas 0",
     ),

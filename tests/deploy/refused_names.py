@@ -1,4 +1,4 @@
-"""Variables that nobody reads, texts that are no objects, and parts of pods that are the chart's or nobody's."""
+"""Variables that nobody reads, texts that are no objects or images, parts of pods that are the chart's or nobody's."""
 
 from typing import Any
 
@@ -18,6 +18,20 @@ PODS: list[tuple[str, Any]] = [
     )
 ]
 """Refused by the schema."""
+
+REGISTRIES: list[tuple[str, Any]] = [
+    ("image.repository", 3),
+    ("image.repository", "https://registry.example/paceline"),
+    ("image.repository", "registry.example:5000/paceline/"),
+    ("image.repository", "registry.example/Paceline"),
+    ("image.repository", "registry.example/paceline:1"),
+]
+"""Refused by the schema, too."""
+
+
+def model(identity: str, **more: Any) -> dict[str, Any]:
+    return {"id": identity, "name": "small", "path": "/models/small", **more}
+
 
 NAMED: list[tuple[dict[str, Any], str, str]] = [
     (
@@ -51,6 +65,12 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
         {"gateway": {each: [{"name": "proxy", "image": "i"}] for each in ("extraContainers", "extraInitContainers")}},
         "/gateway/extraInitContainers",
         "another name",
+    ),
+    ({"models": [{**model("a"), "path": "/models/x,y"}]}, "/models/0/path", "a folder without one"),
+    ({"models": [model("a")], "model": {"path": "/models/x,y"}}, "/model/path", "a folder without one"),
+    *(
+        ({"models": models, "metrics": {"serviceMonitor": {"enabled": True}}}, f"/models/{at}/id", "another id")
+        for at, models in enumerate(([model("metrics")], [model("a"), model("a-metrics", name="b")]))
     ),
     ({"extraObjects": ["hello"]}, "/extraObjects/0", "apiVersion, kind and metadata"),
     ({"extraObjects": ["# only a remark", "kind: ConfigMap"]}, "/extraObjects/1", "apiVersion, kind and metadata"),
