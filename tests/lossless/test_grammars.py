@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,7 +16,7 @@ from services.common.request.constraint import Constraint, Form
 from services.common.request.grammar import Grammars
 from services.common.request.sampling import FinishReason
 from services.target.core.request import RequestSpec
-from services.target.device.masks import Masks
+from services.target.device.masks import Masks, Row
 from tests.lossless.gate import EOS, STRAINS, Case, hybrid_arms, make_specs, run_case, run_gate
 from tests.lossless.pairs import Pair, made_up_pair
 from tests.lossless.proposers import WRONG, Breaking, adversarial
@@ -113,9 +114,14 @@ def test_rounds_that_are_launched_ahead_wait_for_those_that_grammars_rule() -> N
 @pytest.mark.parametrize("told", [True, False])
 def test_drafts_that_break_a_grammar_are_mended_and_change_no_text(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they are walked behind their step's choices or, as on a GPU, before these are known."""
-    walk = Masks._ahead
+    choose = Masks._choose
+
+    def walked_before(masks: Masks, row: Row, *told: Any) -> None:
+        masks._walk_ahead([row])
+        choose(masks, row, *told)
+
     if not told:
-        monkeypatch.setattr(Masks, "_ahead", lambda masks, row, place, _: walk(masks, row, place, None))
+        monkeypatch.setattr(Masks, "_choose", walked_before)
     pair, specs = made_up_pair(), [spec for spec in ruled(0.0, 2 * FEW) if spec.grammar is not None]
     settings = RigSettings(dtype=torch.float64, eos_ids=EOS)
     with Rig(pair.target, pair.drafter, settings) as rig:

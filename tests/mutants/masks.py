@@ -27,9 +27,23 @@ MASKS = (
     Mutant(
         "a-choice-may-be-another-spelling-of-the-one-way",
         WALKER,
-        "return path[-1] == way if way != FREE else matcher",
-        "return matcher",
+        "if self._way(place) not in (FREE, token):",
+        "if False:",
         f"{_WALKER}test_one_way_has_one_spelling_though_a_matcher_takes_others",
+    ),
+    Mutant(
+        "a-path-that-was-walked-for-choices-stays-in-the-matcher",
+        WALKER,
+        "self._matcher.rollback(more)",
+        "pass",
+        f"{_WALKER}test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask",
+    ),
+    Mutant(
+        "what-is-known-of-a-place-is-told-of-that-behind-it",
+        WALKER,
+        "self._ways[known:] if known == len(spoken) else []",
+        "self._ways[known:]",
+        f"{_WALKER}test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask",
     ),
     Mutant(
         "a-stop-token-is-chosen-too-early",

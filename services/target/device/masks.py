@@ -20,8 +20,8 @@ from services.target.device.context import Pool
 from services.target.device.drafted import NEAR_S, Path
 from services.target.device.state import HostSlot, Rows, stop_ids
 from services.target.device.verify import RoundInputs
-from services.target.device.vocabulary import has_bit, with_any, without
-from services.target.device.walker import Ahead, Walker
+from services.target.device.vocabulary import with_any, without
+from services.target.device.walker import Walker
 
 _MOST_MENDED = 1
 """Rows of a round that are mended on a GPU: four wait there for longer than what their drafts bring (ADR 0058)."""
@@ -130,23 +130,26 @@ class Masks:
         """
         rows = _by_misses(held, drafts)
         slots = [slot for slot, _, _ in rows]
-        aheads, choices_RW = list[Ahead | None](), self._told(slots, width, number)
-        for at, row in enumerate(rows):
-            choices_RW = self._told(slots, width, number) if choices_RW is None else choices_RW
-            aheads.append(self._ahead(row, at, choices_RW))
-        choices_RW = self._choices(slots, width, number, ran) if choices_RW is None else choices_RW
+        choices_RW = self._told(slots, width, number)
+        if choices_RW is None:
+            self._walk_ahead(rows)
+            choices_RW = self._choices(slots, width, number, ran)
         if choices_RW is None:
             return
         untold, since = list[int](), perf_counter()
-        for row, ahead, choices in zip(rows, aheads, choices_RW, strict=True):
+        for row, choices in zip(rows, choices_RW, strict=True):
             if self._pool.state.holds(*row[:2]):
-                self._choose(row, ahead, choices, width)
+                self._choose(row, choices, width)
             untold.append(row[0])
             if perf_counter() - since > NEAR_S:
                 self._tell(untold, number)
                 untold, since = [], perf_counter()
         if untold:
             self._tell(untold, number)
+
+    def _walk_ahead(self, rows: Sequence[Row]) -> None:
+        for _, seat, offered in rows:
+            _walker(seat).ahead(offered.tokens[: seat.most_drafts])
 
     def _choices(
         self, slots: Sequence[int], width: int, number: int, ran: torch.cuda.Event | None
@@ -167,36 +170,19 @@ class Masks:
         choices: list[list[int]] = told_RW2[..., 0].tolist()
         return choices
 
-    def _ahead(self, row: Row, place: int, choices_RW: Sequence[Sequence[int]] | None) -> Ahead | None:
-        """Walks a row's drafts; where choices are known, as far as drafts are these."""
-        _, seat, offered = row
-        drafts = offered.tokens[: seat.most_drafts]
-        if choices_RW is None:
-            return _walker(seat).ahead(drafts)
-        told = _at_rows(choices_RW[place], offered)
-        right = 0
-        for draft, choice in zip(drafts, told, strict=False):
-            if draft != choice:
-                break
-            right += 1
-        return _walker(seat).ahead(drafts[:right])
-
-    def _choose(self, row: Row, ahead: Ahead | None, choices: Sequence[int], width: int) -> None:
+    def _choose(self, row: Row, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
         slot, seat, offered = row
         drafts = offered.tokens[: seat.most_drafts]
         # Rows of a chain have their masks where they are read, those of a tree get theirs from a path's.
         there = not drafts or offered.rows[len(drafts) - 1] == len(drafts)
         path_MN = (self._masks[slot] if there else self._room_BWN[0])[: len(drafts) + 1]
-        walker = _walker(seat)
-        told, early = _at_rows(choices, offered)[: len(path_MN)], self._early(seat, width)
-        allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
-        if ahead is not None and allowed is not None and len(allowed) == len(ahead.taken) < len(drafts):
-            last = len(allowed)
-            if has_bit(path_MN[last], drafts[last]):  # its choice was refused, so it may choose the draft yet
-                ahead = walker.ahead(drafts)
-                allowed = None if ahead is None else walker.choose(path_MN, ahead, told, *early)
-        self._place(row, path_MN, walker.fill(path_MN, drafts) if allowed is None else allowed, width, there)
+        told = choices if there else _at_rows(choices, offered)
+        allowed = _walker(seat).choose(path_MN, drafts, told, *self._early(seat, width))
+        if allowed is None:
+            self._place(row, path_MN, _walker(seat).fill(path_MN, drafts), width, there)
+        else:
+            self._put(row, path_MN, allowed, there)
 
     def _early(self, seat: HostSlot, width: int) -> tuple[int, Sequence[int]]:
         """Rows at which it is too early for stop tokens, and these."""
@@ -233,20 +219,24 @@ class Masks:
 
     def _place(self, row: Row, path_MN: Array, allowed: Sequence[int], width: int, there: bool = False) -> None:
         """Puts the masks of a path where its rows have theirs, unless they are there; and the drafts that it takes."""
-        slot, seat, offered = row
-        masks_WN, walked_K = self._masks[slot], self._walked[slot]
-        rows, walked = [0, *offered.rows[: seat.most_drafts]], len(allowed)
-        walked_K[:] = -1
-        if walked:
-            walked_K[[row - 1 for row in rows[1 : walked + 1]]] = allowed
-        early, stops = self._early(seat, width)
+        early, stops = self._early(row[1], width)
         if early:
-            for mask_N in with_any(path_MN[: min(early, walked + 1)], stops):
+            for mask_N in with_any(path_MN[: min(early, len(allowed) + 1)], stops):
                 without(mask_N, stops)
-        of_path = rows[: walked + 1]
-        chain = of_path[-1] == walked  # a copy by places takes ten times as long
-        if not there:
-            masks_WN[slice(walked + 1) if chain else of_path] = path_MN[: walked + 1]
+        self._put(row, path_MN, allowed, there)
+
+    def _put(self, row: Row, path_MN: Array, allowed: Sequence[int], there: bool) -> None:
+        """The same of masks in which no stop token comes too early."""
+        slot, seat, offered = row
+        walked_K, walked = self._walked[slot], len(allowed)
+        walked_K[:] = -1
+        if there:
+            walked_K[:walked] = allowed
+            return
+        rows = [0, *offered.rows[: seat.most_drafts]][: walked + 1]
+        walked_K[[row - 1 for row in rows[1:]]] = allowed
+        # A copy by places takes ten times as long.
+        self._masks[slot][slice(walked + 1) if rows[-1] == walked else rows] = path_MN[: walked + 1]
 
     def mend(self, held: Rows, drafts: Sequence[Path], number: int) -> list[Path]:
         """Mends drafts of chains that break a rule, in the mailbox, before their step reads it (ADR 0058).

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from llguidance import LLMatcher
 from numpy.typing import NDArray
@@ -10,20 +10,13 @@ from numpy.typing import NDArray
 from services.common.request.grammar import Grammar
 from services.target.device.echo import Echo
 from services.target.device.mind import Mind
-from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, only_each, set_bit
+from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, only_each, set_bit, without
 
 Array = NDArray[Any]
 
 
 FREE = -1
 """In the place of a token: a rule has several ways there."""
-
-
-class Ahead(NamedTuple):
-    """The drafts that a rule allows, and behind each of them, and before all, the only token that may come, or FREE."""
-
-    taken: list[int]
-    ways: list[int]
 
 
 class Walker:
@@ -42,6 +35,9 @@ class Walker:
         self._seen: list[int] = []
         self._text: list[int] = []
         self._echo = Echo(before) if grammar.ends else None
+        # Tokens that the matcher has seen behind the output, and before each of them, and behind all, the only token
+        # that may come, or FREE. Whoever asks about other tokens goes back first.
+        self._path, self._ways = list[int](), list[int]()
         self.commit(output)
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -60,7 +56,10 @@ class Walker:
 
     def _say(self, matcher: LLMatcher, tokens: Sequence[int]) -> None:
         spoken = [token for token in tokens if token not in self._grammar.eos_ids]
-        matcher.consume_tokens(spoken)
+        known = _alike(self._path, spoken)
+        self._back(known)
+        matcher.consume_tokens(spoken[known:])
+        self._path, self._ways = [], self._ways[known:] if known == len(spoken) else []
         self._seen += spoken
 
     @property
@@ -76,6 +75,7 @@ class Walker:
         Returns:
             The drafts that it allows, at most one fewer than there are rows.
         """
+        self._back(0)
         whole = self.whole(drafts[: len(masks_WN) - 1])
         if whole is not None and self.fills_at_once(masks_WN, whole[1]):
             return whole[1]
@@ -127,22 +127,14 @@ class Walker:
         mind = self._mind
         return self._matcher is not None and self._vocabulary is None and not (mind.thinks or mind.may_think)
 
-    def ahead(self, drafts: Sequence[int]) -> Ahead | None:
-        """What can be known before choices are, while a forward runs; None where the library gave up."""
-        matcher = self._matcher
-        assert matcher is not None, "without a matcher no mask is the matcher's"
-        taken, ways, ends = list[int](), list[int](), self._grammar.eos_ids
-        forced, consume = matcher.compute_ff_tokens, matcher.try_consume_tokens
-        for draft in (*drafts, FREE):
-            one_way = forced()
-            ways.append(one_way[0] if one_way else FREE)
-            if draft == FREE or draft in ends or (one_way and draft != one_way[0]) or not consume([draft]):
-                break
-            taken.append(draft)
-        return None if self._fails(len(taken)) else Ahead(taken, ways)
+    def ahead(self, drafts: Sequence[int]) -> None:
+        """Walks drafts before choices are known, while a forward runs; what it finds out is not asked again."""
+        ends = self._grammar.eos_ids
+        if all(draft not in ends and self._goes(place, draft) for place, draft in enumerate(drafts)):
+            self._way(len(drafts))
 
     def choose(
-        self, masks_WN: Array, ahead: Ahead, choices: Sequence[int], early: int, stops: Sequence[int]
+        self, masks_WN: Array, drafts: Sequence[int], choices: Sequence[int], early: int, stops: Sequence[int]
     ) -> list[int] | None:
         """Writes masks of rows as far as they decide: of the choice alone where the rule allows it, else whole ones.
 
@@ -152,45 +144,61 @@ class Walker:
         Returns:
             The drafts in front of written rows; None where the library gave up, and `fill` must be asked.
         """
-        matcher = self._matcher
-        assert matcher is not None, "without a matcher no mask is the matcher's"
-        taken, consumed, walked = ahead.taken, 0, len(ahead.taken)
-        right = self._right(taken, choices, early, stops)
-        only_each(masks_WN, taken[:right])
-        for row in range(right, min(len(masks_WN), len(choices), len(ahead.ways))):
-            mask_N, choice, way = masks_WN[row], choices[row], ahead.ways[row]
-            draft = taken[row] if row < len(taken) else None
-            barred = choice < 0 or choice in self._grammar.eos_ids or (row < early and choice in stops)
-            if not barred and choice == draft:
-                _only(mask_N, choice)
-                continue
-            if not barred and self._follows(matcher, [*taken[consumed:row], choice], way):
-                _only(mask_N, choice)
-                walked = row
-                break
-            if way != FREE:
-                _only(mask_N, way)
+        ends, only = self._grammar.eos_ids, list[int]()
+        for row, (mask_N, choice) in enumerate(zip(masks_WN, choices, strict=False)):
+            draft = drafts[row] if row < len(drafts) and drafts[row] not in ends else None
+            barred = choice < 0 or choice in ends or (row < early and choice in stops)
+            if not barred and self._goes(row, choice):
+                only.append(choice)
+                goes_on = choice == draft
             else:
-                consumed += matcher.try_consume_tokens(taken[consumed:row])
-                if not _compute(matcher, mask_N):
-                    break
-            if draft is not None and not has_bit(mask_N, draft):
-                walked = row
+                only.append(self._refused(mask_N, row))
+                whole = only[row] == FREE
+                goes_on = draft is not None and not (whole and not has_bit(mask_N, draft)) and self._goes(row, draft)
+                if whole and row < early:
+                    without(mask_N, stops)
+            if not goes_on:
                 break
-        return None if self._fails(consumed) else taken[:walked]
+        _write_only(masks_WN, only)
+        return None if self._failed() else [*drafts[: len(only) - 1]]
 
-    def _right(self, taken: Sequence[int], choices: Sequence[int], early: int, stops: Sequence[int]) -> int:
-        """How many drafts are what their rows choose and may choose, one behind the other; no draft ends a grammar."""
-        right = 0
-        for draft, choice in zip(taken, choices, strict=False):
-            if draft != choice or (right < early and choice in stops):
-                break
-            right += 1
-        return right
+    def _refused(self, mask_N: Array, row: int) -> int:
+        """Of a row that may not choose what it would the only token; FREE if it writes all that may come."""
+        way = self._way(row)
+        if way == FREE:
+            self._back(row)
+            assert self._matcher is not None, "without a matcher no mask is the matcher's"
+            _compute(self._matcher, mask_N)
+        return way
 
-    def _follows(self, matcher: LLMatcher, path: Sequence[int], way: int) -> bool:
-        """Whether the mask behind a path has its last token: where there is one way, no other spelling of it."""
-        return path[-1] == way if way != FREE else matcher.validate_tokens([*path]) == len(path)
+    def _goes(self, place: int, token: int) -> bool:
+        """Walks on to a token behind those before its place, where its mask has it: one way has no other spelling."""
+        matcher, path = self._matcher, self._path
+        assert matcher is not None, "without a matcher no mask is the matcher's"
+        if self._way(place) not in (FREE, token):
+            return False
+        if place < len(path):
+            if path[place] == token:
+                return True
+            self._back(place)
+        if not matcher.try_consume_tokens([token]):
+            return False
+        path.append(token)
+        return True
+
+    def _way(self, place: int) -> int:
+        """The only token that may come at a place of the path, or behind it; FREE where there are several."""
+        if place == len(self._ways):
+            assert self._matcher is not None, "without a matcher there are all ways"
+            one_way = self._matcher.compute_ff_tokens()
+            self._ways.append(one_way[0] if one_way else FREE)
+        return self._ways[place]
+
+    def _back(self, place: int) -> None:
+        """Takes back what was walked from a place on."""
+        if self._matcher is not None and (more := len(self._path) - place) > 0:
+            self._matcher.rollback(more)
+            del self._path[place:], self._ways[place + 1 :]
 
     def mended(self, drafts: Sequence[int]) -> list[int]:
         """The drafts, with others from the first on that breaks the rule: those behind it were of another text.
@@ -198,6 +206,7 @@ class Walker:
         A draft stays where none is known to be better. No mask is made, so that a step can wait for the answer.
         """
         mind = self._mind
+        self._back(0)
         if self._matcher is not None and self._echo is not None and not (mind.thinks or mind.may_think):
             return self._mended_answer(self._matcher, self._echo, drafts)
         consumed, broken = 0, False
@@ -269,6 +278,14 @@ class Walker:
             matcher.rollback(consumed)
         return False
 
+    def _failed(self) -> bool:
+        """Whether the library gave up behind the output; then a matcher that has seen nothing more takes its place."""
+        assert self._matcher is not None, "without a matcher nothing fails"
+        failed = self._matcher.is_error()
+        if failed:
+            self._again(1)
+        return failed
+
     def _write(self, mask_N: Array, mind: Mind, text: Sequence[int]) -> bool:
         """The mask of one row; False where the library gives up."""
         if (forced := mind.forced) is not None:
@@ -295,6 +312,7 @@ class Walker:
     def _again(self, consumed: int) -> None:
         """The library never leaves an error. One behind drafts is not the request's: it must not change the text."""
         if consumed:
+            self._path, self._ways = [], []
             self._matcher = self._grammar.matcher()
             self._matcher.consume_tokens(self._seen)
 
@@ -310,6 +328,26 @@ class Walker:
 
 def _only(mask_N: Array, token: int) -> None:
     only_each(mask_N[None], (token,))
+
+
+def _write_only(masks_WN: Array, tokens: Sequence[int]) -> None:
+    """Has masks allow nothing but a token each; those in whose place FREE stands are written."""
+    if FREE not in tokens:
+        only_each(masks_WN, tokens)
+        return
+    for mask_N, token in zip(masks_WN, tokens, strict=False):
+        if token != FREE:
+            _only(mask_N, token)
+
+
+def _alike(ones: Sequence[int], others: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    alike = 0
+    for one, other in zip(ones, others, strict=False):
+        if one != other:
+            break
+        alike += 1
+    return alike
 
 
 def _compute(matcher: LLMatcher, mask_N: Array) -> bool:
