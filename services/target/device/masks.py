@@ -33,8 +33,6 @@ _MOST_THREADS = 8
 
 Array = NDArray[Any]
 Row = tuple[int, HostSlot, Path]
-Offered = tuple[tuple[int, HostSlot], Path]
-"""A slot that a rule reaches, and its drafts."""
 
 
 class Masks:
@@ -105,9 +103,7 @@ class Masks:
         ran.record()
         return ran
 
-    def parted(
-        self, rows: Sequence[Offered], peeks: bool, forward_us: float
-    ) -> tuple[Sequence[Offered], Sequence[Offered]]:
+    def parted(self, rows: Rows, peeks: bool, forward_us: float) -> tuple[Rows, Rows]:
         """Rows whose masks are made at once, and those that wait for what they choose without one.
 
         Most rows choose what their rule allows, and a mask of the choice is right for them: the best of all tokens
@@ -116,10 +112,9 @@ class Masks:
         """
         if not peeks or (self.beside and len(rows) * _MASKS_US < forward_us):
             return rows, []
-        now, later = list[Offered](), list[Offered]()
+        now, later = list[tuple[int, HostSlot]](), list[tuple[int, HostSlot]]()
         for row in rows:
-            (_, seat), _ = row
-            (later if seat.unfiltered and _walker(seat).alone else now).append(row)
+            (later if row[1].unfiltered and _walker(row[1]).alone else now).append(row)
         return now, later
 
     def settle(self, held: Rows, drafts: Sequence[Path], width: int, number: int, ran: torch.cuda.Event | None) -> None:
@@ -288,11 +283,6 @@ def _call(fill: Callable[[Array, Sequence[int]], list[int]], path_MN: Array, dra
 def _walker(seat: HostSlot) -> Walker:
     assert seat.walker is not None, "rows that masks rule have a rule"
     return seat.walker
-
-
-def apart(rows: Sequence[Offered]) -> tuple[Rows, list[Path]]:
-    """The slots of rows, and their drafts."""
-    return [seated for seated, _ in rows], [path for _, path in rows]
 
 
 def held_rows(rows: Rows) -> Rows:

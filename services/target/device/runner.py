@@ -6,7 +6,7 @@ in this order. The outputs that launch returns are landed in the order of the la
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from itertools import cycle
 from time import perf_counter
 
@@ -23,10 +23,10 @@ from services.target.core.plan import Admission, Plan, Save
 from services.target.core.width import Width
 from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
-from services.target.device.drafted import Drafted
+from services.target.device.drafted import Drafted, Path
 from services.target.device.exact.check import ExactCheck
 from services.target.device.expert_use import ExpertUse
-from services.target.device.masks import Masks, apart, held_rows, no_drafts
+from services.target.device.masks import Masks, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import Landing, RoundOutput
 from services.target.device.packing import mixed, packed
@@ -233,23 +233,34 @@ class Runner:
         mends = width > 1 and not plan.nodes and masks.mends(seated)
         offer = self._drafted.offer(plan, seated, self._drafts.generation, watch, mends) if width > 1 else None
         ran = masks.run_beside(run) if masks.beside else None
+        held = held_rows(seated)
 
-        def make() -> Callable[[], None] | None:
+        @cache
+        def offered() -> dict[int, Path]:
             drafts = no_drafts(seated) if offer is None else offer()
-            offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
-            if mends:
-                offered = masks.mend(held_rows(seated), offered, plan.number)
+            of_slots = dict(zip((slot for slot, _ in seated), drafts, strict=False))
+            paths = [of_slots[slot] for slot, _ in held]
+            paths = masks.mend(held, paths, plan.number) if mends else paths
+            return {slot: path for (slot, _), path in zip(held, paths, strict=True)}
+
+        def make(rows: Rows, by: Callable[..., None], *others: object) -> None:
+            if rows:
+                by(rows, [offered()[slot] for slot, _ in rows], width, plan.number, *others)
+
+        def rule() -> Callable[[], None] | None:
             forward_us = self._costs.get((plan.bucket, plan.kind if width > 1 else 1), 0.0)
-            now, later = masks.parted([*zip(held_rows(seated), offered, strict=True)], peeks, forward_us)
-            masks.make(*apart(now), width, plan.number)
-            settle = partial(masks.settle, *apart(later), width, plan.number, ran) if later else None
+            now, later = masks.parted(held, peeks, forward_us)
+            if mends or not masks.beside:
+                offered()  # else drafts that only choices need are on their way while the next round is launched
+            make(now, masks.make)
+            settle = partial(make, later, masks.settle, ran)
             if masks.beside:
                 return settle
             self.steps.round.mask_gate.meanwhile = settle
             run()
             return None
 
-        self._next.later(make)
+        self._next.later(rule)
 
     def _kind(self, shape: tuple[int, int], width: Width, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""

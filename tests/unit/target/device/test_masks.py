@@ -17,6 +17,7 @@ from torch import Tensor
 from services.target.device import masks as module
 from services.target.device.drafted import Path
 from services.target.device.masks import Masks
+from services.target.device.runner import Runner
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
@@ -140,7 +141,7 @@ def test_masks_that_a_forward_hides_are_made_at_once(
     count: int, forward_us: float, on_gpu: bool, peeks: bool, later: int
 ) -> None:
     seat = SimpleNamespace(unfiltered=True, walker=SimpleNamespace(alone=True))
-    rows = [((slot, seat), Path()) for slot in range(count)]
+    rows = [(slot, seat) for slot in range(count)]
     masks = cast(Any, SimpleNamespace(beside=on_gpu))
     now, waiting = Masks.parted(masks, cast(Any, rows), peeks, forward_us)
     assert (len(now), len(waiting)) == (count - later, later)
@@ -151,10 +152,10 @@ def test_rows_whose_choice_tells_nothing_do_not_wait_for_it(unfiltered: bool, al
     """Top-k cuts what a mask leaves; within a thought, or beside banned words, a matcher does not tell the mask."""
     told = SimpleNamespace(unfiltered=True, walker=SimpleNamespace(alone=True))
     other = SimpleNamespace(unfiltered=unfiltered, walker=SimpleNamespace(alone=alone))
-    rows = [((0, told), Path()), ((1, other), Path())]
+    rows = [(0, told), (1, other)]
     now, waiting = Masks.parted(cast(Any, SimpleNamespace(beside=False)), cast(Any, rows), True, 0.0)
-    assert [slot for (slot, _), _ in now] == [1]
-    assert [slot for (slot, _), _ in waiting] == [0]
+    assert [slot for slot, _ in now] == [1]
+    assert [slot for slot, _ in waiting] == [0]
 
 
 def test_no_word_says_that_masks_are_there_before_they_are() -> None:
@@ -184,3 +185,50 @@ def test_no_word_says_that_masks_are_there_before_they_are() -> None:
             operation()
             assert device_SN[made_S == 5].eq(1.0).all()
         assert made_S.eq(5).all()
+
+
+@pytest.mark.parametrize(
+    ("beside", "mends", "now"), [(True, False, 0), (True, True, 0), (True, False, 1), (False, False, 0)]
+)
+def test_drafts_that_only_choices_need_are_read_when_the_next_round_is_launched(
+    beside: bool, mends: bool, now: int
+) -> None:
+    """The host has other work until they are there. Drafts to be mended, and masks made at once, cannot wait."""
+    order, rules = list[str](), list[Callable[[], Callable[[], None] | None]]()
+    rows = [(slot, SimpleNamespace(masked=True)) for slot in range(2)]
+
+    def told() -> list[Path]:
+        order.append("drafts")
+        return [Path([1], [5]), Path([1], [6])]
+
+    def noted(name: str) -> Callable[..., Any]:
+        def note(held: Rows, drafts: Sequence[Path], *others: object) -> Sequence[Path]:
+            order.append(f"{name} {[path.tokens for path in drafts]}")
+            return drafts
+
+        return note
+
+    masks = SimpleNamespace(
+        beside=beside, mends=lambda seated: mends, mend=noted("mend"), make=noted("make"), settle=noted("settle"),
+        parted=lambda held, peeks, forward_us: (held[:now], held[now:]), run_beside=lambda run: run(),
+    )  # fmt: skip
+    gate = SimpleNamespace(expect=lambda number: None, meanwhile=None)
+    runner = SimpleNamespace(
+        _masks=masks, _drafts=SimpleNamespace(watch=noted("watch"), generation=1), _costs={},
+        _drafted=SimpleNamespace(offer=lambda *asked: told), _next=SimpleNamespace(later=rules.append),
+        steps=SimpleNamespace(round=SimpleNamespace(mask_gate=gate)),
+    )  # fmt: skip
+    plan = SimpleNamespace(number=7, nodes=False, bucket=2, kind=4)
+    Runner._rule(cast(Any, runner), cast(Any, plan), cast(Any, rows), 4, lambda: order.append("step"), True)
+    settle = rules[0]()
+    order.append("next round")
+    if settle is not None:
+        settle()
+    each = "[[5], [6]]"
+    wanted = {
+        (True, False, 0): ["step", "next round", "drafts", f"settle {each}"],
+        (True, True, 0): ["step", "drafts", f"mend {each}", "next round", f"settle {each}"],
+        (True, False, 1): ["step", "drafts", "make [[5]]", "next round", "settle [[6]]"],
+        (False, False, 0): ["drafts", "step", "next round"],
+    }
+    assert order == wanted[beside, mends, now]

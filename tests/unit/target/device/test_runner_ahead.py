@@ -13,7 +13,7 @@ from services.common.request.grammar import Grammar
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
 from services.target.device.drafted import Path
-from services.target.device.masks import Masks, Offered, Row
+from services.target.device.masks import Masks, Row
 from services.target.device.state import Rows
 from tests.lossless.gate import EOS
 from tests.lossless.pairs import made_up_pair
@@ -96,9 +96,7 @@ def test_a_row_whose_masks_come_too_late_commits_nothing_in_that_round(
     assert sum(late) > 20
 
 
-def all_at_once(
-    masks: Masks, rows: Sequence[Offered], peeks: bool, forward_us: float
-) -> tuple[Sequence[Offered], list[Offered]]:
+def all_at_once(masks: Masks, rows: Rows, peeks: bool, forward_us: float) -> tuple[Rows, Rows]:
     """No row waits for its choice."""
     return rows, []
 
