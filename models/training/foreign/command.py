@@ -26,6 +26,8 @@ HELD_OUT = MODELS / "smollm2-dflash" / "heldout_prompts.json"
 EAGLE3, CHAIN_TAPS = "eagle3", 3
 DRAFTS = 7
 """Of the rounds that are replayed."""
+REPORT_S = 10.0
+"""What a report takes at most: tau of chains over all held-out answers."""
 
 
 def main(arguments: list[str]) -> None:
@@ -129,7 +131,8 @@ class Run:
         left = options.limit_seconds - (time.monotonic() - self._started) - reserve
         learner.options = replace(learner.options, seconds=max(1.0, min(options.train_seconds, left)))
         learn(learner, packed, self.report)
-        self._measure(options.kind, learner)
+        if not options.brief:
+            self._measure(options.kind, learner)
 
     def report(self, step: int, seconds: float) -> None:
         """Measure tau alone; write the drafter as it is."""
@@ -146,6 +149,8 @@ class Run:
     def _measure_beside(self) -> float:
         """Measure what the drafter is compared with, else itself; return seconds to keep for the end."""
         began, options = time.monotonic(), self._options
+        if options.brief:
+            return REPORT_S
         if options.beside:
             learner = open_learner(options.beside, self._learner.target, LearningOptions(0.0))
             self._measure(str(options.beside), learner)
@@ -267,6 +272,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--answer-tokens", type=_above_0, default=NEW_TOKENS, help="most tokens of an answer to measure with")
     add("--drafts", type=_above_0, default=DRAFTS, help="tokens drafted a round where tau is measured")
     add("--measure", type=Path, help="train nothing, and measure this drafter")
+    add("--brief", action="store_true", help="of the held-out answers count chains alone; --measure tells the rest later")
     add("--eager", action="store_true", help="compile nothing")
     add("--seed", type=int, default=1)
     return parser
