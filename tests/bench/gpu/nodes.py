@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -109,6 +109,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds-of-requests", type=int, default=1, help="requests of a load by those at once")
     parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
+    parser.add_argument("--drafter", type=Path, help="another one of the pair's target")
+    parser.add_argument("--prompts", type=int, default=16, help="most of the held-out ones")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify and rounds")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
     asked = parser.parse_args(given)
@@ -138,7 +140,8 @@ def main() -> int:
 
 def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
     """Yield a line for each number of rows, temperature and streams of one pair, and print it."""
-    pair = _pair(name, 16)
+    pair = _pair(name, asked.prompts)
+    pair = replace(pair, drafter=asked.drafter or pair.drafter)
     for rows in asked.rows:
         # Chains are as long as the drafter's block at most.
         chains = ["--widths", ",".join(str(width) for width in WIDTHS if width <= rows)]
@@ -223,7 +226,7 @@ async def _told(
     pair: Pair, streams: int, temperature: float, asked: argparse.Namespace, one: PairProcesses, drafts: bool,
     turn: int = 0,
 ) -> Told:  # fmt: skip
-    """Let so many requests run at once, sixteen at least in all, and each prompt with a seed of its own."""
+    """Let so many requests run at once, each prompt at least once in all, and each with a seed of its own."""
     tokens, count = asked.tokens, max(streams * asked.rounds_of_requests, len(pair.prompts))
     limit, writing = asyncio.Semaphore(streams), asyncio.Lock()
     mark = f"{tokens}-{temperature}-{streams}-{turn}-{time.monotonic_ns()}"
