@@ -31,11 +31,10 @@ from tests.support.tiny_checkpoints import DRAFTERS, MASK_ID, TinyShape, write_c
 BAR, ABOVE_V1, NEAR = 1.35, 0.03, 0.02
 """Times its bytes; share of a round above DFlash's; relative distance of hidden rows in bfloat16 from float32's."""
 CONTEXT, BLOCK, DRAFTS = 2048, 16, 7
-KINDS = ("dflash", "dflash2", "dspark", "dspark-few")
+KINDS = ("dflash", "dflash2", "dspark", "dspark-16", "dspark-32")
+"""A number is of candidates among which a bias chooses."""
 KERNELS = 14
 """Of a draft, that are told."""
-FEW = 32
-"""Candidates of the last one."""
 PUBLISHED: Mapping[str, dict[str, int]] = {
     "dflash": {}, "dspark": {"markov_rank": 256},
     "dflash2": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256, "selector_top_k": 16},
@@ -66,9 +65,14 @@ class Case:
             torch.Size(size).numel() for name, size in shapes.items() if name.startswith(tuple(prefixes(spec)))
         )
         biased = torch.Size(shapes["markov_head.markov_w2.weight"]) if "dspark" in self.kind else (0, 0)
-        own = DRAFTS * biased[1] * (rows * FEW if self.kind.endswith("few") else biased[0])
+        own = DRAFTS * biased[1] * (rows * candidates_of(self.kind) or biased[0])
         kept = 2 * len(spec.layers) * spec.attention.kv_heads * spec.attention.head_dim * rows * context
         return width * (layers + self.shape.vocab * self.shape.hidden + own + kept)
+
+
+def candidates_of(kind: str) -> int:
+    """Return among how many tokens a kind chooses by the token before; 0: all."""
+    return int(kind.partition("-")[2] or 0)
 
 
 def write_case(folder: Path, kind: str, shape: TinyShape, tiny: bool) -> Path:
@@ -86,9 +90,8 @@ def write_case(folder: Path, kind: str, shape: TinyShape, tiny: bool) -> Path:
 
 def open_case(folder: Path, kind: str, shape: TinyShape, tiny: bool, where: str, dtype: torch.dtype) -> Case:
     """Return a case with random weights."""
-    candidates = FEW if kind.endswith("few") else 0
     own = write_case(folder, kind, shape, tiny)
-    block = load_block(own, dtype, where, random_weights=True, candidates=candidates)
+    block = load_block(own, dtype, where, random_weights=True, candidates=candidates_of(kind))
     draw = torch.Generator(where).manual_seed(1)
     embed_VD, head_VD = (
         torch.empty(shape.vocab, shape.hidden, dtype=dtype, device=where).normal_(std=0.02, generator=draw)
