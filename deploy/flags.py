@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from deploy.cluster.settings import ClusterSettings
 from deploy.others_flags import ALIASES, ELSEWHERE
-from deploy.shipped import shipped_pair, usual_pair
+from deploy.shipped import shipped_drafter, shipped_pair, usual_pair
 from paceline import bundle
 from paceline.commands.connection import ADDRESS, API_KEY
 from services.common.request.errors import PacelineError
@@ -110,7 +110,8 @@ def parser(prog: str = "") -> _Parser:
     model.add_argument(
         "--drafter",
         default="",
-        help="folder or hub id of its drafter, mtp for the head in its own file; default: n-gram drafts",
+        help="folder or hub id of its drafter, smollm2-dflash2, or mtp for the head in its own file; "
+        "default: n-gram drafts",
     )
     model.add_argument(
         "--proposer",
@@ -207,6 +208,7 @@ def _take_pair(made: argparse.ArgumentParser, parsed: argparse.Namespace) -> Non
         made.error(f"--proposer: {parsed.proposer!r} is none of {', '.join(PROPOSERS[1:])}{hint}")
     if len(parsed.name) > LONGEST_NAME or not parsed.name.isprintable():
         made.error(f"--name: a model's name is at most {LONGEST_NAME} printable characters")
+    _take_drafter(made, parsed)
     pair = shipped_pair(parsed.model) if parsed.model else usual_pair()
     parsed.title = pair.title if pair else ""
     if pair:
@@ -217,6 +219,14 @@ def _take_pair(made: argparse.ArgumentParser, parsed: argparse.Namespace) -> Non
     parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
     if parsed.proposer == "dflash" and not parsed.drafter:
         made.error("--proposer: dflash needs a drafter: name its folder by --drafter, or leave out --proposer dflash")
+
+
+def _take_drafter(made: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
+    """Puts the folder of a drafter in place of its name."""
+    try:
+        parsed.drafter = shipped_drafter(parsed.drafter)
+    except ValueError as error:
+        made.error(str(error))
 
 
 def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[str, ...]:

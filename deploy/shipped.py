@@ -8,6 +8,8 @@ from services.common.gguf.packaged import PACKAGED, installed
 
 SMOLLM2 = "smollm2"
 SMOLLM2_DRAFTER = REPOSITORY / "models" / "smollm2-dflash"
+SMOLLM2_DRAFTERS = {"smollm2-dflash2": REPOSITORY / "models" / "smollm2-dflash2"}
+"""Others of its own, by the names that --drafter takes."""
 _EMBEDDED = "embedded"
 
 
@@ -32,6 +34,20 @@ def shipped_pair(model: str) -> ShippedPair | None:
         title = "the embedded pair of 6.6M, which writes Python-like text and answers nothing"
         return ShippedPair(str(EMBEDDED / "target"), str(EMBEDDED / "drafter"), "paceline-embedded", title)
     return None
+
+
+def shipped_drafter(name: str) -> str:
+    """Return the folder of a drafter of a name; what is no such name as it is.
+
+    Raises:
+        ValueError: the folder is not here.
+    """
+    folder = SMOLLM2_DRAFTERS.get(name)
+    if folder is None or Path(name).exists():
+        return name
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"--drafter: {name} lies in a checkout and in no wheel, for its size: name its folder")
+    return str(folder)
 
 
 def usual_pair() -> ShippedPair:

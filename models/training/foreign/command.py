@@ -272,7 +272,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--answer-tokens", type=_above_0, default=NEW_TOKENS, help="most tokens of an answer to measure with")
     add("--drafts", type=_above_0, default=DRAFTS, help="tokens drafted a round where tau is measured")
     add("--measure", type=Path, help="train nothing, and measure this drafter")
-    add("--brief", action="store_true", help="of the held-out answers count chains alone; --measure tells the rest later")
+    add(
+        "--brief",
+        action="store_true",
+        help="of the held-out answers count chains alone; --measure tells the rest later",
+    )
     add("--eager", action="store_true", help="compile nothing")
     add("--seed", type=int, default=1)
     return parser

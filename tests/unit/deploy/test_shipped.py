@@ -37,6 +37,21 @@ def test_the_public_model_is_served_with_what_drafts_it(
     assert asked(monkeypatch, *flags, "--drafter", "d", "--name", "n")[1:] == ("d", "dflash", "n")
 
 
+def test_another_drafter_has_a_name_where_its_folder_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shipped, "SMOLLM2_DRAFTERS", {"second": here})
+    with pytest.raises(SystemExit):
+        asked(monkeypatch, "--drafter", "second")
+    assert capsys.readouterr().err.count("--drafter: second lies in a checkout") == 1
+    here.mkdir()
+    (here / "config.json").touch()
+    assert asked(monkeypatch, "--drafter", "second")[1:3] == (str(here), "dflash")
+    monkeypatch.chdir(here.parent)
+    (here.parent / "second").mkdir()
+    assert asked(monkeypatch, "--drafter", "second")[1] == "second"
+
+
 def test_without_the_package_the_embedded_pair_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "installed", lambda _: None)
     embedded = (str(EMBEDDED / "target"), str(EMBEDDED / "drafter"), "dflash", "paceline-embedded")
