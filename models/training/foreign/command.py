@@ -142,7 +142,8 @@ class Run:
         point = {f"tau at {line.temperature}": round(line.tau, 3) for line in lines}
         self.card.curve.append({"step": step, "seconds": round(seconds, 1), **point})
         print(self.card.curve[-1], flush=True)
-        publish(learner.folded(), options.out, [size for size, _ in learner.options.pattern.counts])
+        sizes = [size for size, _ in learner.options.pattern.counts]
+        publish(learner.folded(), options.out, sizes, options.eight_bits)
         self.card.facts |= {"steps": step, "seconds of training": round(seconds, 1), "rows of a step": options.rows}
         self.card.write(options.out)
 
@@ -244,6 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--beside", type=Path, help="drafter to be measured on the same answers")
     add("--limit-seconds", type=float, default=1e9, help="of the whole run: training ends early enough to measure")
     add("--out", type=Path, default=Path("build/drafter"), help="where the drafter is written")
+    add("--eight-bits", action="store_true", help="write the products of layers in eight bits: half the file")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--data-seconds", type=float, default=170.0, help="how long the target writes")
     add("--train-seconds", type=float, default=650.0, help="how long the drafter learns")

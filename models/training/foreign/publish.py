@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from models.training.export import write_manifest
+from models.training.foreign import eight_bits
 from models.training.foreign.frozen import FrozenTarget
 from models.training.foreign.trained import Trained
 from models.training.settings import Shape
@@ -46,14 +47,17 @@ def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id:
     )
 
 
-def publish(drafter: Trained, folder: Path, sizes: Sequence[int] = ()) -> None:
-    """Write a drafter that takes features as the target gives them; `sizes` are of blocks that it has seen."""
+def publish(drafter: Trained, folder: Path, sizes: Sequence[int] = (), packed: bool = False) -> None:
+    """Write a drafter that takes features as the target gives them; `sizes` are of blocks that it has seen.
+
+    With `packed` the products of its layers are in eight bits, which halves the file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
     tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.published().items()}
-    save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
-    config = drafter.config(sizes)
+    save_torch_state_dict(eight_bits.pack(tensors) if packed else tensors, folder, max_shard_size=SHARD)
+    config = drafter.config(sizes) | ({"quantization_config": eight_bits.CONFIG} if packed else {})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     write_manifest(folder, (CARD, NUMBERS))
 
@@ -64,9 +68,7 @@ def published(folder: Path) -> dict[str, Tensor]:
     Raises:
         ValueError: there are none.
     """
-    tensors = {
-        name: weight.float() for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()
-    }
+    tensors = {name: weight for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()}
     if not tensors:
         raise ValueError(f"{folder}: there are no safetensors")
-    return tensors
+    return {name: weight.float() for name, weight in eight_bits.unpack(tensors).items()}

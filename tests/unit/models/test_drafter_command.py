@@ -14,7 +14,7 @@ from models.training.foreign.learning import Learner
 from models.training.foreign.publish import publish
 from models.training.settings import MODELS
 from services.common.model import load_block
-from tests.unit.models.foreign_pair import OPTIONS, shape_of, target_folder
+from tests.unit.models.foreign_pair import OPTIONS, shape_of, target_folder, written
 
 TOKENIZER, VOCAB = MODELS / "embedded" / "target", 1024
 
@@ -37,6 +37,26 @@ def test_a_started_drafter_opens_and_its_card_says_where_it_began(tmp_path: Path
     assert card["facts"]["steps"] == 2
     assert set(card["taus"]) == {str(start), "dflash2"}
     assert "16 rows" in (out / "card.md").read_text()
+    assert load_block(out).spec.kind == "dflash2"
+
+
+def test_a_brief_run_counts_chains_alone_and_eight_bits_are_half_the_file(tmp_path: Path) -> None:
+    folder, out = target_folder(tmp_path / "target", "llama", VOCAB), tmp_path / "out"
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOKENIZER / file, folder)
+    held_out = tmp_path / "held_out.json"
+    held_out.write_text(json.dumps([{"kind": "code", "prompt": "os"}]))
+    corpus = tmp_path / "text.pt"
+    torch.save(vars(written(load_frozen(str(folder), "cpu"), 4)), corpus)
+    main(
+        f"--target {folder} --device cpu --kind dflash2 --rank 4 --layers 1 --brief --eight-bits --block-size 8 "
+        f"--mask-token 5 --blocks 8:2 --corpus {corpus} --length 48 --rows 1 --steps 1 --held-out {held_out} "
+        f"--answer-tokens 2 --out {out}".split()
+    )
+    card = json.loads((out / "card.json").read_text())
+    assert not card["taus"]
+    assert [point["step"] for point in card["curve"]] == [0, 1]
+    assert json.loads((out / "config.json").read_text())["quantization_config"]["format"] == "int-quantized"
     assert load_block(out).spec.kind == "dflash2"
 
 
