@@ -95,7 +95,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "errors": {"model": ["LMUnsupportedModelError", None]},
     },
     "anthropic": {
-        **TALK, **COUNTED, **CALLED, "prompt": True, "thought": THOUGHT, "parse": FORM,
+        **TALK, **COUNTED, **CALLED, "prompt": True, "thought": THOUGHT, "parse": FORM, "run": SAID[RESULT],
         "forced": ["tool_use", {"town": "Rome"}],
         "errors": {"key": ["AuthenticationError", 401], "model": ["NotFoundError", 404]},
     },

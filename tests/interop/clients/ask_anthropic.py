@@ -55,8 +55,21 @@ def ask(client: anthropic.Anthropic, model: str) -> dict[str, Any]:
         "thought": blocks(thoughtful, "thinking")[0].thinking,
         "result": client.messages.create(messages=answered(first), tools=TOOLS, **given).content[0].text,
         "streamed_result": client.messages.create(messages=answered(final), tools=TOOLS, **given).content[0].text,
+        "run": run(client, given),
         "forced": [forced.stop_reason, blocks(forced, "tool_use")[0].input],
     }
+
+
+def run(client: anthropic.Anthropic, given: dict[str, Any]) -> str:
+    """What its tool runner ends with by its defaults: it asks for a thread first, and goes on without one."""
+
+    @anthropic.beta_tool(name="Weather")  # type: ignore[untyped-decorator]
+    def weather(town: str) -> str:
+        """By town."""
+        return "21"
+
+    last = client.beta.messages.tool_runner(messages=HELLO, tools=[weather], **given).until_done()
+    return str(last.content[0].text)
 
 
 def errors(address: str, key: str, model: str) -> dict[str, Any]:

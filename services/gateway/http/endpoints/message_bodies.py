@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from services.common.request.errors import invalid_field, unsupported
 from services.common.request.limits import LIMITS
+from services.gateway.http.endpoints.message_hints import CountHints, MessageHints
 from services.gateway.http.reading.body import validated
 from services.gateway.http.schema.base import Body, Ignored
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ThinkingBody, ToolBody
@@ -249,7 +250,7 @@ class OutputConfig(Body):
     task_budget: Ignored = None
 
 
-class CountBody(Sampling):
+class CountBody(Sampling, CountHints):
     """The body of POST /v1/messages/count_tokens."""
 
     model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
@@ -259,16 +260,10 @@ class CountBody(Sampling):
     tool_choice: ChoiceIn | None = None
     mcp_servers: list[ServerIn] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     thinking: ThinkingBody | None = None
-    cache_control: Ignored = None
-    context_management: Ignored = None
-    betas: Ignored = None
-    anthropic_beta: Ignored = None
-    anthropic_version: Ignored = None
-    speed: Ignored = None
     output_config: OutputConfig | None = None
 
 
-class MessagesBody(CountBody):
+class MessagesBody(MessageHints, CountBody):
     """The body of POST /v1/messages."""
 
     max_tokens: int = Field(ge=1, lt=2**31)
@@ -276,10 +271,6 @@ class MessagesBody(CountBody):
     stop_sequences: list[str] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_strings)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    metadata: Ignored = None
-    service_tier: Ignored = None
-    container: Ignored = None
-    inference_geo: Ignored = None
 
 
 def chat_of(body: CountBody) -> ChatBody:

@@ -4,13 +4,14 @@ import json
 import secrets
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
 from services.gateway.http.endpoints.message_bodies import CountBody, MessagesBody, chat_of
+from services.gateway.http.endpoints.message_hints import ThreadError
 from services.gateway.http.endpoints.translated import TranslatedAnswer, named_event
 from services.gateway.http.reading.body import Bodies, parsed
 from services.gateway.http.reading.convert import Headers, chat_query
@@ -63,11 +64,19 @@ class CountReply(TypedDict):
     input_tokens: int
 
 
+class Refused(TypedDict):
+    """What is wrong; `details` are for a client that knows how to go on."""
+
+    type: str
+    message: str
+    details: NotRequired[dict[str, Any]]
+
+
 class MessageRefusal(TypedDict):
     """A refusal of both."""
 
     type: Literal["error"]
-    error: dict[str, str]
+    error: Refused
 
 
 def refusal(error: PacelineError) -> MessageRefusal:
@@ -75,7 +84,10 @@ def refusal(error: PacelineError) -> MessageRefusal:
     status = status_of(error)
     kind = KINDS.get(status, "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error")
     said = renamed(error_reply(error)["error"]["message"], NAMES)
-    return {"type": "error", "error": {"type": kind, "message": said}}
+    found: Refused = {"type": kind, "message": said}
+    if isinstance(error, ThreadError):
+        found["details"] = error.details
+    return {"type": "error", "error": found}
 
 
 WORDS = Words(refusal, named_event)
@@ -87,7 +99,9 @@ def read_message(raw: bytearray) -> ChatBody:
     Raises:
         PacelineError: it is invalid.
     """
-    return chat_of(parsed(MessagesBody, raw))
+    body = parsed(MessagesBody, raw)
+    body.check()
+    return chat_of(body)
 
 
 class MessageAnswer(TranslatedAnswer):

@@ -208,6 +208,9 @@ class ResponsesBody(Sampling):
     context_management: Ignored = None
     prompt_cache_options: Ignored = None
     moderation: Ignored = None
+    access_programs: Ignored = None
+    background_options: Ignored = None
+    image: Ignored = None
     stop: JsonValue = None
 
 

@@ -151,6 +151,7 @@ class Common(Body):
     metadata: Ignored = None
     service_tier: Ignored = None
     prompt_cache_key: Ignored = None
+    prompt_cache_options: Ignored = None
     prompt_cache_retention: Ignored = None
     safety_identifier: Ignored = None
     request_id: Ignored = None

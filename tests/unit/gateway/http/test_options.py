@@ -101,7 +101,7 @@ def test_an_option_of_a_completion_is_refused_by_its_name(option: str, value: ob
 
 IGNORED = (
     "user", "store", "metadata", "service_tier", "verbosity", "prediction", "prompt_cache_key",
-    "prompt_cache_retention", "safety_identifier",
+    "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
 )  # fmt: skip
 
 
