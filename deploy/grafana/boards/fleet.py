@@ -148,7 +148,7 @@ FLEET = Board(
                 (
                     "min by (cluster, namespace, file) "
                     f"(paceline_certificate_expiry_timestamp_seconds{{{MODEL}}}) - time()",
-                    "{{namespace}} {{file}}",
+                    "{{cluster}} {{namespace}} {{file}}",
                 ),
             ),
             runbook="certificate-expiry",
@@ -159,7 +159,12 @@ FLEET = Board(
             "Versions",
             "short",
             "Services by version.",
-            ((f"count by (namespace, version) (paceline_build_info{{{MODEL}}})", "{{namespace}} {{version}}"),),
+            (
+                (
+                    f"count by (cluster, namespace, version) (paceline_build_info{{{MODEL}}})",
+                    "{{cluster}} {{namespace}} {{version}}",
+                ),
+            ),
         ),
         Panel(
             "Numerics",
@@ -167,10 +172,13 @@ FLEET = Board(
             "Targets by the digest of what they compute with: between two of them a text may go on otherwise. Captured "
             "shapes in which rows differ, or would by the library's kernels.",
             (
-                (f"count by (namespace, digest) (paceline_numerics{{{SELECT}}})", "{{namespace}} {{digest}}"),
                 (
-                    f'sum by (namespace, state) (paceline_exact_shapes{{{SELECT},state!="equal"}})',
-                    "{{namespace}} {{state}} shapes",
+                    f"count by (cluster, namespace, digest) (paceline_numerics{{{SELECT}}})",
+                    "{{cluster}} {{namespace}} {{digest}}",
+                ),
+                (
+                    f'sum by (cluster, namespace, state) (paceline_exact_shapes{{{SELECT},state!="equal"}})',
+                    "{{cluster}} {{namespace}} {{state}} shapes",
                 ),
             ),
         ),
@@ -217,7 +225,7 @@ FLEET = Board(
                 (
                     f"max by (cluster, namespace, instance) (changes(process_start_time_seconds{{{NAMESPACE}}}[30m])"
                     f" and on (cluster, namespace, instance) paceline_build_info{{{MODEL}}})",
-                    "{{namespace}} {{instance}}",
+                    "{{cluster}} {{namespace}} {{instance}}",
                 ),
             ),
             runbook="crash-loop",
@@ -231,7 +239,7 @@ FLEET = Board(
                 (
                     f"kube_deployment_spec_replicas{{{OURS}}}"
                     f" - on (cluster, namespace, deployment) kube_deployment_status_replicas_ready{{{OURS}}}",
-                    "{{namespace}} {{deployment}}",
+                    "{{cluster}} {{namespace}} {{deployment}}",
                 ),
             ),
             runbook="fewer-than-wanted",
@@ -244,7 +252,7 @@ FLEET = Board(
             (
                 (
                     grown("container_oom_events_total", CONTAINERS, "namespace, pod"),
-                    "{{namespace}} {{pod}}",
+                    "{{cluster}} {{namespace}} {{pod}}",
                 ),
             ),
             runbook="out-of-memory",
