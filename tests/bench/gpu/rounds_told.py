@@ -12,6 +12,9 @@ def times_of_rounds(pair: PairProcesses, bucket: int) -> str:
     rounds = [one for one in told.rounds if one.width > 1] or list(told.rounds)
     parts = [statistics.median(getattr(one, name) for one in rounds) for name in ("draft_us", "verify_us", "host_us")]
     costs = {f"{cost.width}{' nodes' * cost.nodes}": round(cost.micros) for cost in told.costs if cost.bucket == bucket}
-    chosen = Counter(f"{one.width}{' nodes' * one.nodes}" for one in told.rounds).most_common()
+    full, fewer = (
+        dict(Counter(f"{one.width}{' nodes' * one.nodes}" for one in told.rounds if part(one.requests)).most_common())
+        for part in (lambda requests: 4 * requests > 3 * bucket, lambda requests: 4 * requests <= 3 * bucket)
+    )
     took = f"draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds"
-    return f"  {took}; costs {costs}; rounds {dict(chosen)}"
+    return f"  {took}; costs {costs}; rounds {full}, of fewer {fewer}"
