@@ -1,7 +1,7 @@
 """The cost of a round by `Plan.bucket` and width: measured at warm-up, corrected by served rounds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, log
+from math import exp, log, sqrt
 from statistics import median
 
 from services.target.core.width import Tree, Width, order_of
@@ -13,6 +13,12 @@ FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
 Cell = tuple[int, Width]
+_UNSURE, _SCATTER = 0.09, 0.01
+"""Variances of logs: of a width, or a level, of which no round was served, and of one round."""
+_DRIFT, _LEVEL_DRIFT, _SHAKEN = 4e-5, 1.1e-4, 0.05
+"""What each round of a bucket adds to a width's variance and to the level's, and what share of a surprise."""
+_SMALL = 16
+"""Below so many rows a GPU is below its limit of power: no run of rounds says other than each alone."""
 _APART = 1.2
 """First rounds of a width set it at most so far from what others let expect, and a run of its kind no farther."""
 _LEAST = 0.1
@@ -57,6 +63,10 @@ class CostTable:
         self._latest: dict[bool, float] = {}
         self._last: dict[int, Width] = {}
         self._runs: set[Cell] = set()
+        self._filters = any(isinstance(width, Tree) for width in widths)
+        self._unsure: dict[Cell, float] = {}
+        self._unsure_level = dict.fromkeys(buckets, _UNSURE)
+        self._rounds, self._when = dict.fromkeys(buckets, 0), dict[Cell, int]()
 
     def cost(self, bucket: int, width: Width, context: float = 0.0) -> float:
         """Microseconds that a round should take whose rows have `context` tokens together."""
@@ -73,7 +83,7 @@ class CostTable:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
         return FIRST_ROUNDS if (bucket, width) in self._runs else len(self._first[bucket, width])
 
-    def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0) -> None:
+    def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0, apart: bool = False) -> None:
         """Learns that a served round took `micros`.
 
         The median of the first FIRST_ROUNDS replaces the figure of warm-up. After them one outlier moves the estimate
@@ -81,6 +91,13 @@ class CostTable:
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width, context))
+        if self._filters and (apart or isinstance(width, Tree) or bucket < _SMALL):
+            self._filtered(cell, error, context)
+            return
+        if self._filters:
+            own = self._variance(cell)
+            self._unsure[cell] = own - own * own / (own + self._unsure_level[bucket] + _SCATTER)
+            self._seen(cell)
         in_a_row = self._last.get(bucket) == width
         self._last[bucket] = width
         first = self._first[cell]
@@ -90,9 +107,7 @@ class CostTable:
             self._cell[cell] = self._likely(
                 cell, base * exp(median(first)), self._drafted(bucket, isinstance(width, Tree))
             )
-            if width != 1:
-                trees, draft = isinstance(width, Tree), _within(median(first), _LARGEST_STEP)
-                self._drafts[bucket, trees] = self._latest[trees] = draft
+            self._note_draft(cell)
             return
         more = (exp(_within(error, _LARGEST_STEP)) - 1.0) * self.cost(bucket, width, context)
         if in_a_row:
@@ -110,12 +125,45 @@ class CostTable:
         error = dearer + log(self.cost(bucket, other, context) / self.cost(bucket, width, context))
         self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0), context)
         self._runs.add(cell)
-        if (trees := isinstance(width, Tree)) == isinstance(other, Tree):
-            return
-        for one in self._drafted(bucket, trees):
-            if one not in self._runs:
-                self._cell[one] = self._likely(one, self._cell[one], [cell])
-                self._first[one] = [0.0] * FIRST_ROUNDS
+
+    def unsure(self, bucket: int, width: Width) -> float:
+        """By what share the cost of a width may be off beside others."""
+        return sqrt(self._variance((bucket, width)))
+
+    def _variance(self, cell: Cell) -> float:
+        if cell not in self._unsure:
+            return _UNSURE
+        return min(_UNSURE, self._unsure[cell] + _DRIFT * (self._rounds[cell[0]] - self._when[cell]))
+
+    def _filtered(self, cell: Cell, error: float, context: float) -> None:
+        """Shares what a round took more than expected between its cell and the level, by how unsure each is."""
+        bucket, few = cell[0], len(self._first[cell]) < FIRST_ROUNDS
+        within = _within(error, _LARGEST_FIRST if few else _LARGEST_STEP)
+        more = (exp(within) - 1.0) * self.cost(*cell, context)
+        own, level = self._variance(cell), self._unsure_level[bucket]
+        total = own + level + _SCATTER
+        if cell not in self._runs:
+            self._cell[cell] = self._moved(cell, 0.0, context) + more * own / total
+        self._level[bucket] += more * level / total
+        self._unsure_level[bucket] = level - level * level / total + _LEVEL_DRIFT
+        self._unsure_level[bucket] += _SHAKEN * max(0.0, _within(error, _LARGEST_STEP) ** 2 - total)
+        self._unsure[cell] = own - own * own / total
+        self._seen(cell)
+        if few:
+            self._cell[cell] = self._likely(cell, self._cell[cell], self._drafted(bucket, isinstance(cell[1], Tree)))
+            self._first[cell].append(log(max(_LEAST, self._cell[cell] / self._base[cell])))
+            self._note_draft(cell)
+
+    def _seen(self, cell: Cell) -> None:
+        self._rounds[cell[0]] += 1
+        self._when[cell] = self._rounds[cell[0]]
+
+    def _note_draft(self, cell: Cell) -> None:
+        """Keeps what first rounds with drafts took more than warm-up measured, for widths that were not served."""
+        bucket, width = cell
+        if width != 1:
+            trees, draft = isinstance(width, Tree), _within(median(self._first[cell]), _LARGEST_STEP)
+            self._drafts[bucket, trees] = self._latest[trees] = draft
 
     def table(self) -> dict[Cell, float]:
         """All costs by (bucket, width), of short contexts."""
