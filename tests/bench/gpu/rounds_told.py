@@ -13,8 +13,14 @@ def times_of_rounds(pair: PairProcesses, bucket: int) -> str:
     parts = [statistics.median(getattr(one, name) for one in rounds) for name in ("draft_us", "verify_us", "host_us")]
     costs = {f"{cost.width}{' nodes' * cost.nodes}": round(cost.micros) for cost in told.costs if cost.bucket == bucket}
     full, fewer = (
-        dict(Counter(f"{one.width}{' nodes' * one.nodes}" for one in told.rounds if part(one.requests)).most_common())
-        for part in (lambda requests: 4 * requests > 3 * bucket, lambda requests: 4 * requests <= 3 * bucket)
+        dict(
+            Counter(
+                f"{one.width}{' nodes' * one.nodes}"
+                for one in told.rounds
+                if (4 * one.requests > 3 * bucket) == is_full
+            )
+        )
+        for is_full in (True, False)
     )
     took = f"draft {parts[0]}, verify {parts[1]}, host {parts[2]} us of {len(rounds)} rounds"
     return f"  {took}; costs {costs}; rounds {full}, of fewer {fewer}"
