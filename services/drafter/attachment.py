@@ -61,7 +61,7 @@ class DraftRunner:
         trees: Sequence[int] = (),
         compiled: bool = False,
     ) -> None:
-        """Captures every step, largest first, and runs it once, so that the first round is as quick as any.
+        """Captures every step, largest first, and has run it once, so that the first round is as quick as any.
 
         There are chains of `widths`, and trees of as many nodes as `trees` say. With more than one of `threads`
         kernels are compiled before, unless this process has `compiled` them for an earlier attachment.
@@ -81,7 +81,8 @@ class DraftRunner:
         progress = Progress(STEPS, len(steps))
         for shape, step in steps.items():
             self._graphs.capture(shape, step, tensors)
-            self._graphs.replay(shape)
+            if self._graphs.compiles:  # elsewhere a capture has run it
+                self._graphs.replay(shape)
             progress.add()
         self._graphs.settle()
         self._set_round(0)

@@ -1,4 +1,4 @@
-"""A process that has imported what services import and built a tiny pair once, and forks one whenever it is asked.
+"""A process that has imported what services import and built two pairs once, and forks one whenever it is asked.
 
 Its arguments are the descriptor of a listening socket and the modules. It sends a byte to each who connects when that
 is done, or ends at once if there is more than one thread; it ends when nobody is connected any more. What the first
@@ -24,7 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from deploy.stack import EMBEDDED
 from tests.support.quick_script import install
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 MOST_BYTES = 1 << 18
 TARGET = "services.target.app"
@@ -37,7 +39,7 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
         importlib.import_module(module)
     if TARGET in modules:
         install()
-        build_a_pair()
+        build_pairs()
         gc.collect()
     folder = Path(listener.getsockname()).parent
     try:
@@ -86,20 +88,34 @@ def _forked(client: socket.socket, waiting: selectors.BaseSelector) -> bool:
     return True
 
 
-def build_a_pair() -> None:
-    """Builds what a target and a drafter serve with, and leaves it."""
+def build_pairs() -> None:
+    """Builds what targets and drafters serve with, and leaves it; most services have weights like the embedded ones."""
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        build_a_pair(write_tiny(Path(name)), name)
+        build_a_pair(TinyPair(EMBEDDED / "target", EMBEDDED / "drafter"), name)
+
+
+def build_a_pair(models: TinyPair, folder: str) -> None:
+    """Builds both and drafts once, for what is computed first is compiled first."""
+    from services.common.device.graph import StepGraphs
+    from services.drafter.arena_view import ArenaView
+    from services.drafter.attachment import DraftRunner
+    from services.drafter.handoff.host import HostHandoff
     from services.drafter.proposers.build import build_proposer
     from services.drafter.settings import DrafterSettings
     from services.target.build_device import build_worker
     from services.target.settings import TargetSettings
-    from tests.support.tiny_checkpoints import write_tiny
 
-    with tempfile.TemporaryDirectory(prefix="pl-") as name:
-        models = write_tiny(Path(name))
-        target, drafter = str(models.target), str(models.drafter)
-        settings = TargetSettings(model=target, drafter_model=drafter, slots=1, threads=1, run_dir=name)
-        build_worker(settings, os.getpid())
-        build_proposer(DrafterSettings(model=drafter, threads=1))
+    target, drafter = str(models.target), str(models.drafter)
+    settings = TargetSettings(
+        model=target, drafter_model=drafter, drafter_address="unix:none", slots=1, threads=1, run_dir=folder
+    )
+    worker = build_worker(settings, os.getpid())
+    proposer = build_proposer(DrafterSettings(model=drafter, threads=1))
+    shared = ArenaView.of(worker.arena, worker.runner.pool.settings.block_size)
+    proposer.check(shared)
+    handoff = HostHandoff(worker.runner.pool.device)
+    DraftRunner(shared, proposer, 1, StepGraphs("cpu"), handoff).warm_up((1,), worker.runner.pool.settings.widths[-1:])
 
 
 def _tell_end(watched: int, pid: int, told: int) -> None:

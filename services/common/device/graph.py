@@ -92,7 +92,7 @@ class StepGraphs:
     ) -> None:
         """Record a step; `tensors` are its static inputs and outputs.
 
-        On a GPU it runs once or more before it is recorded, or what is given as `before` does.
+        It runs once, on a GPU once or more and before it is recorded; or what is given as `before` does.
         """
         assert key not in self._captured, f"step {key} is captured twice"
         start, before = time.perf_counter(), before or step
@@ -152,7 +152,7 @@ class StepGraphs:
 
     def _record(self, step: Callable[[], None], before: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         if self._eager or self._device.type != "cuda":
-            step()
+            before()
             return None
         brief, start = self.brief if self._captured else None, time.perf_counter()
         with self.aside(), nullcontext() if brief is None else brief():

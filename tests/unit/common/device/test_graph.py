@@ -50,6 +50,15 @@ def test_an_eager_step_runs_once_for_each_replay() -> None:
     assert len(ran) == 3 and graphs.counters == Counters(captures=1, replays=2)
 
 
+def test_what_comes_before_a_recording_is_all_that_runs_where_nothing_is_recorded() -> None:
+    ran: list[str] = []
+    graphs = StepGraphs("cpu")
+    graphs.capture("step", lambda: ran.append("whole"), [], before=lambda: ran.append("less"))
+    assert ran == ["less"]
+    graphs.replay("step")
+    assert ran == ["less", "whole"]
+
+
 def test_an_uncaptured_step_is_refused() -> None:
     with pytest.raises(KeyError):
         StepGraphs("cpu").replay("nothing")
