@@ -35,7 +35,7 @@ GROWN_MIB, KEPT_MIB = 56, 16
 GIVEN_BACK_S = 30.0
 LONGEST_WAIT_S = 1.0
 LOOK_S = 0.01
-SAMPLE, WHOLE_SAMPLE = (499, 1999), (7, 1191)
+SAMPLE, WHOLE_SAMPLE = (997, 1999), (7, 1191)
 """Every so many-th body with a key, and without, where no body is read; with --full."""
 
 

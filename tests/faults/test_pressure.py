@@ -17,7 +17,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.rest import scrape
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS, SPINNERS = 16, 60, 4
+STREAMS, TOKENS, SPINNERS = 16, 30, 4
 TOUCHED_BYTES = 128 << 20
 
 

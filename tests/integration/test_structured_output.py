@@ -89,7 +89,7 @@ async def serving() -> AsyncIterator[Served]:
 
 async def test_answers_have_the_form_that_was_asked_for(full: bool) -> None:
     async with serving() as served:
-        await the_schemas(served, 10 if full else 2)
+        await the_schemas(served, 10 if full else 1)
         await the_other_forms(served)
         await required_calls(served, 12 if full else 3)
         await forms_of_other_apis(served)

@@ -177,9 +177,10 @@ def ends_soon(up: Up, number: signal.Signals, folder: Path) -> None:
     assert not list(folder.glob("paceline-*"))
 
 
-def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None:
-    """By default while Ray starts: while a pair serves the test above sends one."""
-    for moment, after_s, number in MOMENTS if full else MOMENTS[2:3]:
+@pytest.mark.whole
+def test_a_signal_ends_it_within_three_seconds(folder: Path) -> None:
+    """While a pair serves the test above sends one, and while Ray starts the test below; one handler takes all."""
+    for moment, after_s, number in MOMENTS:
         with Up(folder, "--model", "embedded") as up:
             up.until(partial(up.says, moment))
             time.sleep(after_s)
@@ -202,6 +203,4 @@ def test_a_kill_without_a_word_leaves_nothing_either(folder: Path, full: bool) -
     with Up(folder, "--model", "embedded", "--address", "127.0.0.1:0") as up:
         up.until(partial(up.says, "starting Ray"))
         assert len(list(folder.glob("paceline-*"))) == 1
-        up.process.send_signal(signal.SIGHUP)
-        assert up.ends() == 0, up.lines
-    assert not list(folder.glob("paceline-*"))
+        ends_soon(up, signal.SIGHUP, folder)
