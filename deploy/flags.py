@@ -156,7 +156,7 @@ def arguments(prog: str = "") -> argparse.Namespace:
     for name in ("model", "drafter"):  # make hands on empty ones.
         setattr(parsed, name, getattr(parsed, name) or stated.get(name, ""))
     if parsed.host or parsed.port:
-        if parsed.port and not (parsed.port.isdecimal() and int(parsed.port) <= 0xFFFF):
+        if parsed.port and not (re.fullmatch("[0-9]+", parsed.port) and int(parsed.port) <= 0xFFFF):
             made.error(f"--port: {parsed.port!r} is no port: 0 to 65535, 0 for a free one")
         if re.fullmatch(r"[^:]*:\d*|\[.*\]:\d*", parsed.host):
             made.error(f"--host: {parsed.host!r} has a port: give that by --port, or both by --http")
@@ -269,7 +269,7 @@ def refuse_unknown(words: Sequence[str], told: str) -> None:
         if "." not in flag and flag not in known and flag.removesuffix("-file") not in known:
             if flag in ELSEWHERE:
                 raise ValueError(f"{name}: there is no such flag; {ELSEWHERE[flag]}")
-            near = difflib.get_close_matches(flag, sorted(known), n=1, cutoff=ALIKE)
+            near = difflib.get_close_matches(flag.lower(), sorted(known), n=1, cutoff=ALIKE)
             raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
         if not equals and flag != "--print-config" and next(left, "--").startswith("--"):
             raise ValueError(f"{name}: {settings.NO_VALUE}")

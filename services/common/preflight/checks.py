@@ -55,6 +55,8 @@ Check = Callable[[Asked], Problem | None]
 def places(asked: Asked) -> Problem | None:
     """Both checkpoints are folders in the layout that is read, or hub ids."""
     for source in asked.sources:
+        if found := None if source.remote else kind.begun_problem(source.name):
+            return found
         if source.described is not None:
             continue
         found = None if source.remote else kind.path_problem(source.name)

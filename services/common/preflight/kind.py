@@ -50,6 +50,14 @@ _BEGINNINGS = {
     b"<!doctype": ("is a web page, not the file itself", "download it again: the server refused or sent its page"),
     b"<html": ("is a web page, not the file itself", "download it again: the server refused or sent its page"),
 }
+_ARCHIVE = "is an archive or pickled, not safetensors", "unpack it, or take the model's safetensors"
+_NO_TENSORS = {
+    b"PK\x03\x04": _ARCHIVE,
+    b"\x80\x02": _ARCHIVE,
+    b"\x1f\x8b": _ARCHIVE,
+    b"GGUF": ("is a GGUF file under another name", "give it its name, FILE.gguf, and that as --model"),
+}
+"""How files begin that are called safetensors and are others; theirs is a length of eight bytes."""
 
 
 def path_problem(name: str) -> Problem | None:
@@ -74,8 +82,23 @@ def path_problem(name: str) -> Problem | None:
     return _file_problem(name, path)
 
 
+def begun_problem(name: str) -> Problem | None:
+    """What is wrong with one file that is named: a download that was not finished, or what came in place of one."""
+    path = local_path(name)
+    beginning = first_bytes(path)
+    if beginning and path.name.endswith(_UNFINISHED):
+        return Problem(name, "is a download that was not finished", "finish it")
+    return _begun(name, beginning)
+
+
+def _begun(place: str, beginning: bytes) -> Problem | None:
+    return next((Problem(place, *said) for start, said in _BEGINNINGS.items() if beginning.startswith(start)), None)
+
+
 def _meant(name: str) -> str:
     """A hub id, or a path, that is written otherwise than here; empty for any other name."""
+    if name[:1] in ("'", '"') and name[-1:] == name[:1]:
+        return "leave out the quotes"
     if found := _NO_SCHEME.match(name):
         return f"did you mean {found[1]}?"
     if found := _IN_CACHE.fullmatch(name):
@@ -103,10 +126,6 @@ def _nearest(path: Path) -> str:
 
 
 def _file_problem(name: str, path: Path) -> Problem:
-    beginning = first_bytes(path)
-    for start, (sentence, remedy) in _BEGINNINGS.items():
-        if beginning.startswith(start):
-            return Problem(name, sentence, remedy)
     if path.name in (CONFIG, TOKENIZER, INDEX) or path.suffix == ".safetensors":
         return Problem(name, "is one file of a checkpoint", f"give its folder: {path.parent}")
     return Problem(name, "is a file", _LAYOUT)
@@ -127,11 +146,19 @@ def names_problem(source: Source, weightless: bool = False) -> Problem | None:
     """What is there in place of a checkpoint, by the names of the files; a `weightless` one needs no tensors."""
     names = source.files.keys()
     weights = [name for name in names if name.endswith(".safetensors") and not name.startswith("adapter_")]
-    if "adapter_config.json" in names and not weights:
+    if not weights and any(name.startswith(("adapter_config.", "adapter_model.")) for name in names):
         return _adapter(source)
     if CONFIG not in names:
         return _no_config(source, names)
+    if len(weights) == 1 and not {SINGLE, INDEX} & names and "-of-" not in weights[0]:
+        return _named_otherwise(source, weights[0])
     return None if weights or weightless else _no_weights(source, names)
+
+
+def _named_otherwise(source: Source, name: str) -> Problem:
+    if name.startswith("consolidated."):
+        return Problem(source.place(name), "is in its makers' own layout", f"take the checkpoint that has {SINGLE}")
+    return Problem(source.place(name), f"is the only file of weights, and not named {SINGLE}", "rename it")
 
 
 def _adapter(source: Source) -> Problem:
@@ -205,8 +232,9 @@ def _beginning_problem(path: Path) -> Problem | None:
     size = path.stat().st_size
     if size == 0:
         return Problem(str(path), "is empty", "fetch it again")
-    beginning = first_bytes(path) if size < _SMALL else b""
-    for start, (sentence, remedy) in _BEGINNINGS.items():
+    beginning = first_bytes(path)
+    said = _BEGINNINGS if size < _SMALL else {}
+    for start, (sentence, remedy) in (said | (_NO_TENSORS if path.suffix == ".safetensors" else {})).items():
         if beginning.startswith(start):
             return Problem(str(path), sentence, f"{remedy} (in {path.parent})" if "lfs" in remedy else remedy)
     return None

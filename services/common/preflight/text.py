@@ -36,6 +36,8 @@ def tokenizer_problem(source: Source, vocab: int) -> Problem | None:
         return Problem(place, refused or "has no model with a vocabulary", "fetch it again")
     if refused:
         return Problem(place, refused)
+    if largest < 0:
+        return Problem(place, "has no model with a vocabulary", "fetch it again")
     if largest >= vocab:
         return Problem(
             place,
@@ -131,8 +133,12 @@ def _syntax(text: str) -> str:
     """Why jinja cannot compile a template; empty when it can. Only templates' own statements may be unknown to us."""
     import jinja2
 
+    language = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
+    others = jinja2.nodes.Include, jinja2.nodes.Import, jinja2.nodes.FromImport, jinja2.nodes.Extends
     try:
-        jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"]).compile(text)
+        language.compile(text)
+        for found in language.parse(text).find_all(others):
+            return f"line {found.lineno}: it takes another file, and only one is read"
     except jinja2.TemplateSyntaxError as error:
         return "" if "unknown tag" in str(error) else f"line {error.lineno}: {error.message}"
     return ""

@@ -19,6 +19,8 @@ FLAGS = {
     ("--port", "http"): "--port: 'http' is no port",
     ("--port", "99999"): "--port: '99999' is no port",
     ("--port=-1",): "--port: '-1' is no port",
+    ("--port", "\N{FULLWIDTH DIGIT EIGHT}"): "--port: '\N{FULLWIDTH DIGIT EIGHT}' is no port",
+    ("--SLOTS", "4"): "--SLOTS: there is no such flag; did you mean --slots?",
     ("--http", "http://127.0.0.1:1"): "leave out http://",
     ("--grpc", "127.0.0.1:9", "--http", "127.0.0.1:9"): "--http: 127.0.0.1:9 is taken by another flag",
     ("--host", "nowhere.invalid"): "the host is not known",

@@ -16,6 +16,7 @@ MEANT = {
     "acme/model/": "did you mean acme/model?",
     "acme\\model": "did you mean acme/model?",
     "~/nothere": "give the folder that holds config.json, or a model of the hub as owner/name",
+    "'acme/model'": "leave out the quotes",
     "../nothere": "give the folder that holds config.json, or a model of the hub as owner/name",
 }
 

@@ -1,0 +1,60 @@
+"""Files that are something else than their names say: one line each that says what they are, and what to do."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.stack import EMBEDDED
+from services.common.preflight.checks import Asked, problems
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
+W, T, JINJA = "model.safetensors", "tokenizer.json", "chat_template.jinja"
+
+
+def renamed(name: str) -> Callable[[Path], object]:
+    return lambda target: (target / W).rename(target / name)
+
+
+def without_tokens(target: Path) -> None:
+    form = json.loads((target / T).read_text()) | {"model": {"type": "BPE", "vocab": {}, "merges": []}}
+    (target / T).write_text(json.dumps(form))
+
+
+# What is done to the target's folder, the file that the line names, and what it says of it.
+WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "an adapter's": (renamed("adapter_model.safetensors"), "", "is a LoRA adapter, not a model"),
+    "named otherwise": (renamed("model (1).safetensors"), "model (1).safetensors", "; rename it"),
+    "their makers'": (renamed("consolidated.safetensors"), "consolidated.safetensors", "is in its makers' own layout"),
+    "zipped": (lambda t: (t / W).write_bytes(b"PK\3\4" + bytes(1 << 17)), W, "is an archive or pickled"),
+    "GGUF": (lambda t: (t / W).write_bytes(b"GGUF" + bytes(99)), W, "is a GGUF file under another name"),
+    "without tokens": (without_tokens, T, "has no model with a vocabulary"),
+    "of two files": (lambda t: (t / JINJA).write_text("{% include 'a' %}"), JINJA, "it takes another file"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_file_of_a_folder_is_told_for_what_it_is(kind: str, tmp_path: Path) -> None:
+    change, file, said = WRONG[kind]
+    target = Path(shutil.copytree(EMBEDDED / "target", tmp_path / "target"))
+    (target / "manifest.sha256").unlink()
+    change(target)
+    found = next(iter(problems(Asked(str(target)))))
+    assert found.line.startswith(str(target / file)) and said in found.line
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("m.gguf.part", b"GGUF\3\0\0\0", "is a download that was not finished; finish it"),
+        ("m.gguf", POINTER, "is a Git LFS pointer, not the file itself; run: git lfs install && git lfs pull"),
+        ("m.gguf", b"<!DOCTYPE html>", "is a web page, not the file itself; download it again: "),
+        ("m.gguf", b"lmgg" + bytes(32), "is not a complete GGUF file: it does not begin with GGUF; fetch it again"),
+    ],
+)
+def test_one_file_that_is_no_model_is_told_for_what_it_is(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    (found,) = problems(Asked(str(tmp_path / name)))
+    assert found.line.startswith(f"{tmp_path / name}: {said}")
