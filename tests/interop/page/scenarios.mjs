@@ -200,12 +200,14 @@ async function rateUntil(page, awaited) {
   const begun = Date.now();
   await awaited();
   const seconds = (Date.now() - begun) / 1000;
-  const frames = await page.evaluate((start) => window.frames.length - start, from);
+  const times = await page.evaluate((start) => window.frames.slice(start), from);
+  const frames = times.length;
+  const gaps = times.slice(1).map((time, place) => time - times[place]).sort((one, other) => one - other);
   const each = (1000 * ((await computed()) - before)) / frames;
-  return { rate: frames / seconds, seconds, each };
+  return { rate: frames / seconds, gap: gaps[Math.floor(gaps.length / 2)], seconds, each };
 }
 
-/** How steady a stream is: layout shifts, pictures a second while it runs; and where the field to write is. */
+/** How steady a stream is: layout shifts, pictures a second, the middle gap between two in ms; and where one writes. */
 export async function steady(page, given) {
   await page.evaluate(() => {
     window.shifts = [];
