@@ -15,7 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -49,8 +49,8 @@ class Text:
     answer: Answer
     same: bool
     plain_tok_s: float
-    cpu_ratio: float
-    """Seconds that the stack computed for the plain answer over those with drafts; of one request at a time alone."""
+    computed_s: tuple[float, float]
+    """Seconds that the stack computed behind the first tokens, plain and drafted; of one request at a time alone."""
     cut_rounds: int
     cut_accepted: int
 
@@ -98,17 +98,23 @@ def _serve(prompts: Sequence[Prompt], flags: Sequence[str], chosen: argparse.Nam
 def _ask(client: Client, prompt: Prompt, temperature: float, tokens: int, pids: list[int]) -> Text:
     said = [Message("user", prompt.prompt)]
     options = Options(max_tokens=tokens, temperature=temperature, seed=7)
-    computed = [cpu_s(pids)]
-    stream = client.stream(said, options)
-    pieces = [(len(piece.tokens), piece.accepted) for piece in stream]
-    answer = stream.answer
-    computed.append(cpu_s(pids))
-    plain = client.generate(said, Options(max_tokens=tokens, temperature=temperature, seed=7, speculation=False))
-    computed.append(cpu_s(pids))
-    cpu_ratio = (computed[2] - computed[1]) / max(computed[1] - computed[0], 1e-3)
+    drafted, pieces, drafted_s = _decoded(client, said, options, pids)
+    plain, _, plain_s = _decoded(client, said, replace(options, speculation=False), pids)
+    answer, computed = drafted, (plain_s, drafted_s)
     rounds, accepted = _before_repeat(answer, pieces)
     same = answer.tokens == plain.tokens
-    return Text(prompt.kind, prompt.prompt, temperature, answer, same, plain.decode_tok_s, cpu_ratio, rounds, accepted)
+    return Text(prompt.kind, prompt.prompt, temperature, answer, same, plain.decode_tok_s, computed, rounds, accepted)
+
+
+def _decoded(
+    client: Client, said: Sequence[Message], options: Options, pids: list[int]
+) -> tuple[Answer, list[tuple[int, int]], float]:
+    """An answer, tokens and accepted drafts of its pieces, and what the stack computed behind the first of them."""
+    stream, pieces, begun = client.stream(said, options), [], 0.0
+    for piece in stream:
+        begun = begun or cpu_s(pids)
+        pieces.append((len(piece.tokens), piece.accepted))
+    return stream.answer, pieces, cpu_s(pids) - begun
 
 
 def _before_repeat(answer: Answer, pieces: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -187,12 +193,13 @@ def _ratios(texts: Sequence[Text]) -> dict[str, float]:
 
 
 def _cpu_ratios(texts: Sequence[Text]) -> dict[str, float]:
-    """Medians of what was computed without drafts over that with them, by temperature."""
-    return {
-        str(temperature): round(statistics.median(text.cpu_ratio for text in group), 3)
+    """What was computed for all plain answers over that for the same with drafts, by temperature."""
+    sums = {
+        temperature: [sum(text.computed_s[which] for text in group) for which in (0, 1)]
         for (temperature, kind), group in sorted(_groups(texts).items())
         if kind == ALL
     }
+    return {str(heat): round(plain_s / max(drafted_s, 1e-3), 3) for heat, (plain_s, drafted_s) in sums.items()}
 
 
 def _arguments() -> argparse.Namespace:
