@@ -9,11 +9,12 @@ import json
 import re
 
 from services.gateway.parsing.form import Schemas, offered
-from services.gateway.parsing.json_value import BrokenError, quoted
+from services.gateway.parsing.json_value import BrokenError
 from services.gateway.parsing.object_arguments import ObjectArguments
 from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
-from services.gateway.parsing.schema import Arguments, Kinds, written
+from services.gateway.parsing.schema import Arguments
 from services.gateway.parsing.xml_tags import (
+    BEGUN,
     BLOCK,
     END_BLOCK,
     END_FUNCTION,
@@ -27,10 +28,10 @@ from services.gateway.parsing.xml_tags import (
     may_come,
     tag_at,
 )
+from services.gateway.parsing.xml_value import WAITS, Value, before_line_end
 
 _BLANK = re.compile(r"\s*")
-WAITS = -2
-"""In the place of a tag: more text must tell whether there is one."""
+_CLOSED = {f"<{kind}>": Tag(kind, "", len(kind) + 2) for kind in (END_PARAMETER, END_FUNCTION)}
 
 
 class XmlCall:
@@ -47,7 +48,7 @@ class XmlCall:
         self._whole = False
         self._kept = ""
         self._given: set[str] = set()
-        self._value: _Value | None = None
+        self._value: Value | None = None
         self._depth = 0
         self._end: _End | None = None
         self._awaited = 0  # where a closing tag ends that the tag behind it tells of
@@ -70,21 +71,32 @@ class XmlCall:
         if self._object is not None:
             self._in_object(self._object, text, parts)
             return
-        self._kept += text
-        if self._awaited:
-            if may_come(self._kept, self._awaited):
-                return
-            self._awaited = 0
-        if self._begun >= 0:
-            if may_be_tag(self._kept[self._begun :]):
-                return
-            self._begun = -1
+        kept = self._kept = self._kept + text
+        if self._value is not None and kept[self._awaited :] in BEGUN:
+            return  # a tag that comes letter by letter needs no other look
+        if (self._awaited or self._begun >= 0) and self._waits(kept):
+            return
         if self._value is not None and self._end is None and self._known is None:
-            self._kept, self._first = self._value.passed(self._kept, parts)
+            self._kept, self._first = self._value.passed(self._kept, self._depth > 0, parts)
             if self._first == WAITS:
+                return
+            if (tag := _CLOSED.get(self._kept)) is not None:
+                self._awaited, self._known = tag.end, (0, tag)
                 return
         while not self.done and self._step(parts):
             pass
+
+    def _waits(self, kept: str) -> bool:
+        """Whether more text must tell of a tag that has not ended, or of what stands behind a closing one."""
+        if self._awaited:
+            if may_come(kept, self._awaited):
+                return True
+            self._awaited, self._known = 0, None if self._end is None else self._known
+        if self._begun >= 0:
+            if may_be_tag(kept[self._begun :]):
+                return True
+            self._begun = -1
+        return False
 
     def finish(self, ending: Ending, parts: list[Part]) -> None:
         """The best end that was seen counts; where the model did not end the text it must be beyond doubt.
@@ -162,7 +174,7 @@ class XmlCall:
             end = found.end if found is not None and found.kind == END_FUNCTION else 0
             self.done, self.rest = True, inner.rest[end:]
 
-    def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
+    def _in_value(self, value: Value, parts: list[Part]) -> bool:
         if self._known is not None:
             (start, found), self._known = self._known, None
             return self._tag(value, start, found, parts)
@@ -170,7 +182,7 @@ class XmlCall:
         if start < 0:
             start, _ = first_tag(self._kept)
         if start != 0:
-            certain = _before_line_end(self._kept, start if start >= 0 else len(self._kept))
+            certain = before_line_end(self._kept, start if start >= 0 else len(self._kept))
             if certain:
                 self._text(value, self._kept[:certain], parts)
                 self._kept = self._kept[certain:]
@@ -179,7 +191,7 @@ class XmlCall:
                 return False
         return self._tag(value, start, tag_at(self._kept, start), parts)
 
-    def _tag(self, value: "_Value", start: int, found: Tag | None, parts: list[Part]) -> bool:
+    def _tag(self, value: Value, start: int, found: Tag | None, parts: list[Part]) -> bool:
         """What begins at `start`, before which a line end may stand: a whole tag, if one is found there."""
         kept = self._kept
         if found is None:
@@ -199,7 +211,7 @@ class XmlCall:
             self._literal(value, found.end, parts)
         return True
 
-    def _block_tag(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> None:
+    def _block_tag(self, value: Value, start: int, tag: Tag, parts: list[Part]) -> None:
         """A block begins or ends in the value; on a line of its own the end may be that of the call."""
         end = tag.end
         if tag.kind == END_BLOCK and start and self._end is None and not (self._depth or self._loose):
@@ -208,14 +220,14 @@ class XmlCall:
         else:
             self._literal(value, end, parts)
 
-    def _no_tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
+    def _no_tag(self, value: Value, start: int, parts: list[Part]) -> bool:
         if may_be_tag(self._kept[start:]):
             self._begun = start
             return False
         self._literal(value, start + 1, parts)
         return True
 
-    def _closing(self, value: "_Value", start: int, tag: Tag, parts: list[Part]) -> bool:
+    def _closing(self, value: Value, start: int, tag: Tag, parts: list[Part]) -> bool:
         """A closing tag, judged by what follows it."""
         end = tag.end
         behind = _behind(self._kept, end)
@@ -240,7 +252,7 @@ class XmlCall:
     def _may_follow(self, name: str) -> bool:
         return not self._depth and name not in self._given
 
-    def _may_end(self, value: "_Value", end: int, certain: bool, ends: bool, parts: list[Part]) -> None:
+    def _may_end(self, value: Value, end: int, certain: bool, ends: bool, parts: list[Part]) -> None:
         """The call may have ended at `end`, unless a better end has been seen."""
         if ends and (certain or self._end is None or self._end.bare):
             self._flush(value, parts)
@@ -254,7 +266,7 @@ class XmlCall:
         expected = self._arguments.expects(name) and name not in self._given
         return start > 0 and not self._depth and self._end is None and expected
 
-    def _next(self, value: "_Value", name: str, parts: list[Part]) -> None:
+    def _next(self, value: Value, name: str, parts: list[Part]) -> None:
         self._flush(value, parts)
         value.close(parts)
         self._begin(name, parts)
@@ -264,20 +276,20 @@ class XmlCall:
             raise BrokenError
         parts.append(CallPiece(("{" if not self._given else ", ") + json.dumps(key, ensure_ascii=False) + ": "))
         self._given.add(key)
-        self._value = _Value(self._arguments.kinds(key))
+        self._value = Value(self._arguments.kinds(key))
 
-    def _literal(self, value: "_Value", end: int, parts: list[Part]) -> None:
+    def _literal(self, value: Value, end: int, parts: list[Part]) -> None:
         """Text of the value, tags in it included."""
         self._text(value, self._kept[:end], parts)
         self._kept = self._kept[end:]
 
-    def _text(self, value: "_Value", text: str, parts: list[Part]) -> None:
+    def _text(self, value: Value, text: str, parts: list[Part]) -> None:
         if self._end is not None:
             self._end.after.append(text)
         else:
             value.add(text, parts)
 
-    def _flush(self, value: "_Value", parts: list[Part]) -> None:
+    def _flush(self, value: Value, parts: list[Part]) -> None:
         """The end that was seen was none, so it is text of the value."""
         if self._end is not None:
             value.add(self._end.text + "".join(self._end.after), parts)
@@ -305,60 +317,6 @@ class _End:
         if self.certain or len(self.after) > MOST_BLANK:
             return self.certain and tag in (FUNCTION, BLOCK)
         return self.bare and tag == FUNCTION and ("".join(self.after) + blank).strip() == f"<{BLOCK}>"
-
-
-class _Value:
-    """One value: text goes on at once, unless it may still be null or one of several texts."""
-
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
-        self._begun = False
-        self._texts: list[str] = []
-        self._size = 0
-
-    def passed(self, text: str, parts: list[Part]) -> tuple[str, int]:
-        """Passes on what is text of a value that has begun, whatever follows.
-
-        Returns:
-            The rest, and where in it the first tag may begin: WAITS where more text must tell, -1 where nobody looked.
-        """
-        if not self._begun or not text:
-            return text, -1
-        start, waits = first_tag(text) if "<" in text else (-1, True)
-        certain = _before_line_end(text, start if start >= 0 else len(text))
-        if certain:
-            parts.append(CallPiece(quoted(text[:certain])))
-            text = text[certain:]
-        return text, WAITS if waits else start - certain
-
-    def add(self, text: str, parts: list[Part]) -> None:
-        """Takes more of a value; it is told piece by piece once its type is known."""
-        if self._begun:
-            parts.append(CallPiece(quoted(text)))
-            return
-        self._texts.append(text)
-        self._size += len(text)
-        if self._kinds.is_text and (self._size > MOST_BLANK or not (self._kinds.values or self._may_be_null())):
-            self._begun = True
-            parts.append(CallPiece('"' + quoted(self._whole())))
-
-    def close(self, parts: list[Part]) -> None:
-        """The value has ended."""
-        parts.append(CallPiece('"' if self._begun else written(self._whole(), self._kinds)))
-
-    def _may_be_null(self) -> bool:
-        return "null" in self._kinds.types and "null".startswith(self._whole().strip())
-
-    def _whole(self) -> str:
-        text = "".join(self._texts)
-        return text[2:] if text.startswith("\r\n") else text.removeprefix("\n")
-
-
-def _before_line_end(text: str, end: int) -> int:
-    """Where the line end begins that a text has before `end`: one before a tag may belong to the tag."""
-    if end and text[end - 1] in "\r\n":
-        return end - (2 if text.endswith("\r\n", 0, end) else 1)
-    return end
 
 
 def _behind(text: str, end: int) -> tuple[int, str, Tag | None] | None:

@@ -27,7 +27,7 @@ _OPENS = ("<f", "<p")
 _HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
 _PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
 
-_BEGUN = frozenset(
+BEGUN = frozenset(
     mark[:size]
     for mark in ("<function=", "<parameter=", _BLOCK[:-1], "</function", "</parameter", "</tool_call")
     for size in range(len(mark) + 1)
@@ -48,6 +48,12 @@ _OPENINGS.append(_as_far_as_it_came(BLOCK, ">"))
 _CLOSINGS = [_as_far_as_it_came(word, r"[\s=>]") for word in (FUNCTION, PARAMETER, BLOCK)]
 _ANY = rf"<(?:{'|'.join(_OPENINGS)}|\s{{0,8}}(?:\Z|/\s{{0,8}}(?:{'|'.join(_CLOSINGS)})))"
 _FIRST = re.compile(_ANY)
+_CLOSING_TEXT = (
+    r"</parameter>\s{0,8}(?:[^\s<]|</parameter>)",
+    r"</function>\s{0,8}(?:[^\s<]|</(?:parameter|function)>)",
+    r"(?<![\r\n])</tool_call>",
+)
+_FIRST_OF_CALL = re.compile(rf"(?!{'|'.join(_CLOSING_TEXT)}){_ANY}")
 _COMING = re.compile(rf"\s{{0,{MOST_BLANK - 1}}}(?:\Z|{_ANY})")
 
 
@@ -79,9 +85,13 @@ def tag_at(text: str, at: int = 0) -> Tag | None:
     return Tag(found[1], name, found.end(), text.endswith("/>", at, found.end()))
 
 
-def first_tag(text: str) -> tuple[int, bool]:
-    """Where the first tag may begin, and whether the text ends within its word; -1 and True where none can."""
-    found = _FIRST.search(text)
+def first_tag(text: str, within: bool = True) -> tuple[int, bool]:
+    """Where the first tag may begin, and whether the text ends within its word; -1 and True where none can.
+
+    Not `within` a function that a value writes about, closing tags are passed by where what stands around them tells
+    that they are text.
+    """
+    found = (_FIRST if within else _FIRST_OF_CALL).search(text)
     if found is None:
         return -1, True
     return found.start(), found.end() == len(text) and text[-1] != ">"
@@ -94,7 +104,7 @@ def may_come(text: str, at: int) -> bool:
     if text[-1] == ">":
         return False
     rest = text[at:].lstrip()
-    if rest in _BEGUN and len(text) - at - len(rest) < MOST_BLANK:
+    if rest in BEGUN and len(text) - at - len(rest) < MOST_BLANK:
         return True  # most are written so, and a look is quicker
     found = _COMING.match(text, at)
     return found is not None and found.end() == len(text)

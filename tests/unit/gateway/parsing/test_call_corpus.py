@@ -12,12 +12,12 @@ from services.common.request.sampling import FinishReason
 from services.gateway.http.answers.chat import ChatAnswer
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.server.exchange import Exchange
-from services.gateway.parsing import xml_call
+from services.gateway.parsing import xml_call, xml_value
 from services.gateway.parsing.calls import MOST_READ, CallSplitter
 from services.gateway.parsing.form import chosen, forms
 from services.gateway.parsing.output import CallEnd, CallPiece, Ending
 from services.gateway.parsing.reasoning import ReasoningSplitter
-from services.gateway.parsing.xml_tags import Tag, tag_at
+from services.gateway.parsing.xml_tags import Tag, first_tag, tag_at
 from services.gateway.streams.generation import Delta, Final
 from services.gateway.streams.migration import Totals
 from services.gateway.targets.messages import Speculation, Usage
@@ -201,12 +201,18 @@ def test_no_tag_is_looked_for_in_all_that_is_left(unit: str, monkeypatch: pytest
         looked.append(len(text))
         return tag_at(text, at)
 
+    def noted_first(text: str, within: bool = True) -> tuple[int, bool]:
+        looked.append(len(text))
+        return first_tag(text, within)
+
     monkeypatch.setattr(xml_call, "tag_at", noted)
+    for module in (xml_call, xml_value):
+        monkeypatch.setattr(module, "first_tag", noted_first)
     value = unit * 3000
     text = f"<tool_call>\n<function=write>\n<parameter=content>\n{value}\n</parameter>\n</function>\n</tool_call>"
     splitter = long_splitter("qwen_xml")
     parts = [*splitter.push(text), *splitter.finish(Ending.ITSELF)]
     written = "".join(part.text for part in parts if isinstance(part, CallPiece))
     assert json.loads(written) == {"content": value}
-    assert len(looked) > 3000
-    assert max(looked) < 2 * MOST_READ
+    assert 2 * MOST_READ > max(looked) > len(unit)
+    assert sum(looked) < 3000 * 2 * MOST_READ, "each tag of the value has at most one look"
