@@ -53,8 +53,11 @@ class Drafts(Protocol):
         """
         ...
 
-    def hold(self, plan: Plan) -> None:
-        """Enqueues what the verify, which comes next, still lacks: a wait for drafts, or their copy to the device."""
+    def hold(self, plan: Plan, copied: bool = False) -> None:
+        """Enqueues what the verify, which comes next, still lacks: a wait for drafts, or their copy to the device.
+
+        What is `copied` to the host before the verify waits too, also where the verify begins with the wait itself.
+        """
         ...
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
@@ -90,7 +93,7 @@ class NoDrafts:
         """Returns false: no drafts come."""
         return False
 
-    def hold(self, plan: Plan) -> None:
+    def hold(self, plan: Plan, copied: bool = False) -> None:
         """Does nothing: there are no drafts to wait for."""
 
     def watch(self, plan: Plan, done: Mark | None) -> None:

@@ -51,8 +51,6 @@ class Drafted:
         behind waits until `mend` was called.
         """
         inputs, bucket = self._inputs, plan.bucket
-        if inputs.gate is not None and inputs.gate.serves(bucket):
-            inputs.gate.hold(inputs.expected_2)
         if plan.nodes:
             told = self._read_trees(bucket, int(plan.width))
         else:

@@ -215,7 +215,7 @@ class Runner:
         if mode == "full":
             self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
-            self._drafts.hold(plan)
+            self._drafts.hold(plan, copied=ruled)
         if ruled:
             peeks = step.table is None
             self._rule(plan, seated, width, partial(self.steps.run_verify, *shape, mode, kind), peeks)

@@ -93,7 +93,7 @@ class MessageDrafts(AttachedDrafts):
                 return True
         return False
 
-    def hold(self, plan: Plan) -> None:
+    def hold(self, plan: Plan, copied: bool = False) -> None:
         """Does nothing: the host has waited for the drafts."""
 
     def watch(self, plan: Plan, done: Mark | None) -> None:

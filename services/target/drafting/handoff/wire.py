@@ -54,7 +54,7 @@ class WireDrafts(MessageDrafts):
         super().__init__(attachment, WirePace(attachment.stream, post, asking), device)
         self._post = post
 
-    def hold(self, plan: Plan) -> None:
+    def hold(self, plan: Plan, copied: bool = False) -> None:
         """Enqueues the copy of the drafts to a GPU; on a CPU the answer has filled the mailbox itself."""
         self._post.deliver()
 

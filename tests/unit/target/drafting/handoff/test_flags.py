@@ -115,6 +115,17 @@ def test_with_a_gate_the_stream_still_waits_before_steps_of_many_sequences(
     assert stream.log[-1] == "release 1"
 
 
+def test_with_a_gate_the_stream_waits_for_drafts_that_are_copied_to_the_host(
+    gated: FlagDrafts, attachment: FakeAttachment, stream: Stream
+) -> None:
+    gated.publish(plan(1))
+    gated.hold(plan(1), copied=True)
+    assert stream.log == ["T=1", "wait D=1"]
+    attachment.speculating = False
+    gated.watch(plan(1), Mark(stream, 1))
+    assert stream.log[-1] == "release 1"
+
+
 def test_a_late_drafter_is_released_from_and_quarantined(
     flags: FlagDrafts, attachment: FakeAttachment, stream: Stream
 ) -> None:
