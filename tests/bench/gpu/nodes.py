@@ -110,6 +110,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
     parser.add_argument("--drafter", type=Path, help="another one of the pair's target")
+    parser.add_argument("--ends", action="store_true", help="answers end where the model ends them, as users have them")
     parser.add_argument("--prompts", type=int, default=16, help="most of the held-out ones")
     parser.add_argument("--shape", nargs="+", default=["qwen3-4b"], help="of --part verify and rounds")
     parser.add_argument("--tiny", action="store_true", help="little of everything, to see that it runs")
@@ -237,6 +238,7 @@ async def _told(
         frame = start(
             f"{mark}-{index}", prompt, tokens, sampling=sampling, speculation=types.Speculation(off=not drafts)
         )
+        frame.stopping.ignore_eos = not asked.ends
         async with limit:
             async with writing:
                 stream = await client.start(frame)
