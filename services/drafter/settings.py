@@ -35,9 +35,9 @@ class DrafterSettings:
     sample_from_anchor: Choice = "auto"
     """Whether the anchor's row of a dflash or dspark checkpoint predicts, as its target has it: true, false, or auto,
     as the file says, which not all files do."""
-    markov_candidates: int = 0
+    markov_candidates: int = 16
     """Tokens of a position among which a dspark checkpoint chooses by the token before: the best without it. A draft
-    reads that many rows of its bias then, a table else; 0: all tokens, as published."""
+    reads that many rows of its bias; 0: all tokens and all rows, as its makers serve it."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
