@@ -22,7 +22,8 @@ from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.packed.launch import source_of as packed_source
-from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
+from services.common.kernels.linear.packed.tiling import ROWS as PACKED_ROWS
+from services.common.kernels.linear.packed.tiling import PackedTiling, packed_cut
 from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.grouped import grouped_cut
 from services.common.kernels.linear.persistent.launch import source_of as persistent_source
@@ -109,8 +110,8 @@ def of_packed_weights(full: bool) -> Iterator[Program]:
     """Products of up to 128 rows by weights that are widened in registers."""
     cuts: dict[PackedTiling, None] = {}
     scales = (False, True, 8), (True, False, 8), (True, False, 4)
-    for (lines, depth, kind), rows, own in product(products(), LEFT_ROWS, scales):
-        if cut := left_cut(lines, depth, rows, kind, depth // 128, *own):
+    for (lines, depth, kind), rows, own in product(products(), PACKED_ROWS, scales):
+        if cut := packed_cut(lines, depth, rows, kind, depth // 128, *own):
             cuts[cut] = None
     for cut in cuts if full else _one_each(cuts, lambda own: (own.kind, own.rows, own.bits, own.cluster)):
         yield Program("product", str(cut), packed_source(cut))

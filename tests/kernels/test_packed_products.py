@@ -11,7 +11,7 @@ from services.common.kernels import nvrtc
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_weight import quantised
 from services.common.kernels.linear.packed.launch import source_of
-from services.common.kernels.linear.packed.tiling import LEFT_ROWS, PackedTiling, left_cut
+from services.common.kernels.linear.packed.tiling import ROWS, PackedTiling, packed_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.weight import changed, joined, lines
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES
@@ -124,24 +124,45 @@ def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
     if depth % (1024 // bits):
         return  # half a swizzled row
     for groups in (1, depth // 128):
-        cut = left_cut(lines, depth, rows, kind, groups, fine, True, bits)
+        cut = packed_cut(lines, depth, rows, kind, groups, fine, True, bits)
         if cut is None:
             assert rows > 32 and fine, "scales of each line leave no room for two stages of many rows"
             continue
-        assert cut.rows == next(most for most in LEFT_ROWS if most >= rows) and cut.row_box % 8 == 0
+        assert cut.rows == next(most for most in ROWS if most >= rows) and cut.row_box % 8 == 0
         room = cut.shared_bytes + cut.squares_bytes
         assert room <= SHARED_BYTES and cut.ctas * (room + CTA_BYTES) <= PROCESSOR_BYTES
         (ctas, _), steps = cut.grid(lines), depth // cut.depth
         assert ctas % cut.cluster == 0 and (ctas - cut.cluster) * cut.lines < lines <= ctas * cut.lines
-        assert cut.lines % (8 * (1 + (kind == Kind.GATED))) == 0 and cut.lines <= cut.warps * 16 < cut.lines + 64
+        assert cut.lines % (8 * (1 + (kind == Kind.GATED))) == 0
+        assert cut.warps * 8 == cut.lines if cut.right else cut.lines <= cut.warps * 16 < cut.lines + 64
         assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 416
+
+
+def test_sixteen_rows_are_the_left_operand_but_before_gates_and_of_wide_bands() -> None:
+    found = {
+        (outputs, rows): cut.right
+        for outputs, depth, kind in (SHAPES[0], SHAPES[1], SHAPES[2], (10240, 4096, Kind.PLAIN))
+        for rows in (8, 16, 32)
+        if (cut := packed_cut(outputs, depth, rows, kind, depth // 128, False, True))
+    }
+    assert len(found) == 12
+    assert {key for key, right in found.items() if right} == {(6144, 16), (4096, 16)}
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_rings_of_few_rows_leave_room_for_the_product_behind(bits: int) -> None:
+    for outputs, depth, kind in SHAPES[:2]:
+        for rows in (1, 8, 16):
+            cut = packed_cut(outputs, depth, rows, kind, depth // 128, False, True, bits)
+            assert cut is not None and cut.stages >= 3
+            assert cut.stages * cut.stage_bytes <= 129 * 1024 < PROCESSOR_BYTES * 0.6
 
 
 def test_other_products_have_no_cut() -> None:
     refused: list[PackedTiling | None] = [
-        left_cut(6144, 4096, 129, Kind.PLAIN, 1, False, True), left_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
-        left_cut(6152, 4096, 8, Kind.GATED, 1, False, True), left_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
-        left_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), left_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
+        packed_cut(6144, 4096, 129, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
+        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
+        packed_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), packed_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
     ]  # fmt: skip
     assert refused == [None] * 6
 
@@ -149,11 +170,11 @@ def test_other_products_have_no_cut() -> None:
 def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
     wanted = [
         (shape, rows, *scales)
-        for shape in SHAPES[:-1] for rows in LEFT_ROWS
+        for shape in SHAPES[:-1] for rows in ROWS
         for scales in ((False, True, 8), (True, False, 8), (True, True, 8), (True, False, 4), (True, True, 4))
     ]  # fmt: skip
     for (outputs, depth, kind), rows, fine, short, bits in wanted if full else wanted[1::37]:
-        cut = left_cut(outputs, depth, rows, kind, depth // 128, fine, short, bits)
+        cut = packed_cut(outputs, depth, rows, kind, depth // 128, fine, short, bits)
         if cut is None:
             continue
         source = source_of(cut)

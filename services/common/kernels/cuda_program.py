@@ -87,6 +87,18 @@ class InterleavedHalves(TensorMap):
         )  # fmt: skip
 
 
+class DeepBoxes(TensorMap):
+    """Boxes of a matrix that are some 64s of columns deep: all rows of one 64 lie before those of the next."""
+
+    def __init__(self, matrix: Tensor, box_rows: int, depth: int) -> None:
+        """Columns are 64s, `depth` of them in a box. Raises DriverError where the driver takes no such matrix."""
+        (rows, columns), stride = matrix.shape, matrix.stride(0)
+        self._encode(
+            matrix, (_MAP_COLUMNS, rows, columns // _MAP_COLUMNS), (stride, _MAP_COLUMNS),
+            (_MAP_COLUMNS, box_rows, depth),
+        )  # fmt: skip
+
+
 Argument = TensorMap | Tensor | None | int | float
 
 

@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,8 +24,6 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.kernels.linear import Normed, linear, linear_added, linear_gated
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.packed import launch
-from services.common.kernels.linear.packed.tiling import left_cut
 from services.common.kernels.linear.packed_weight import Codes, PackedWeight, packed, rounded_to_eight, rounded_to_four
 from services.common.kernels.linear.packed_widen import widened
 from services.common.kernels.linear.weight import Weight
@@ -46,8 +43,6 @@ BANDWIDTH = 4.3e12
 CACHE_BYTES, MOST_COPIES = 128 << 20, 8
 KINDS = ("blocks", "floats", "four", "four-f16")
 """FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16."""
-ENTRANTS = {1: (1,), 16: (1, 2, 4), 64: (2, 4), 128: (2, 4)}
-"""By rows: CTAs that load rows for one another."""
 
 
 def main() -> int:
@@ -172,9 +167,6 @@ def times(subject: Product) -> Iterator[Row]:
             return _micros([partial(_served, subject, x_TD, stream_TF, one) for one in weights])
 
         found = {"bf16_us": taken(numbers), "fp8_us": taken(eight), "int4_us": taken(four)}
-        for together in ENTRANTS[count]:
-            with patch.object(launch, "left_cut", partial(left_cut, cluster=together)):
-                found[f"fp8_by_{together}_us"] = taken(eight)
         floors = {"fp8_bytes_us": round(size / BANDWIDTH * 1e6, 1), "int4_bytes_us": round(size / BANDWIDTH * 5e5, 1)}
         yield {"product": subject.name, "rows": count, **found, **floors}
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda import Source, defined, wgmma
-from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
+from services.common.kernels.cuda_program import CudaProgram, DeepBoxes, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Ends, Kind
-from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, left_cut
+from services.common.kernels.linear.packed.tiling import EIGHT, GROUP, PackedTiling, packed_cut
 from services.common.kernels.linear.packed_weight import PackedWeight
 
 
@@ -19,6 +19,8 @@ def source_of(tiling: PackedTiling) -> Source:
         ctas=tiling.ctas, warps=tiling.warps, cluster=tiling.cluster, bits=tiling.bits,
         fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
+    if tiling.right:
+        return Source("linear/packed/right.cu", f"{build}constexpr bool GROUPED = false;\n")
     return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
 
 
@@ -36,7 +38,7 @@ def takes_codes(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether products are by codes there: on an H100 or H200, in bfloat16."""
     if device.type != "cuda" or dtype != torch.bfloat16:
         return False
-    least = left_cut(EIGHT, GROUP, 1, Kind.PLAIN, 1, False, True)
+    least = packed_cut(EIGHT, GROUP, 1, Kind.PLAIN, 1, False, True)
     return least is not None and _usable(device, least)
 
 
@@ -45,7 +47,7 @@ def packed_tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTilin
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16 or not TensorMap.takes(x_TD):
         return None
     groups, fine = len(weight.scale_GL), 1 << weight.shift < EIGHT
-    cut = left_cut(*weight.shape, len(x_TD), kind, groups, fine, weight.short, weight.bits)
+    cut = packed_cut(*weight.shape, len(x_TD), kind, groups, fine, weight.short, weight.bits)
     return cut if cut and _usable(x_TD.device, cut) else None
 
 
@@ -53,13 +55,19 @@ def multiply(tiling: PackedTiling, x_TD: Tensor, weight: PackedWeight, ends: End
     """Multiply rows and end the product."""
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight.shape
-    described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
     # TMA is told of two codes as one number of two bytes.
-    maps = TensorMap(x_TD, tiling.row_box), described(weight.codes_FB.view(torch.bfloat16), tiling.lines)
+    codes_FB = weight.codes_FB.view(torch.bfloat16)
+    if tiling.right:
+        x_map: TensorMap = DeepBoxes(x_TD, tiling.rows, tiling.subs * tiling.depth // 64)
+        weight_map: TensorMap = DeepBoxes(codes_FB, tiling.lines, tiling.subs)
+    else:
+        x_map = TensorMap(x_TD, tiling.row_box)
+        weight_map = (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(codes_FB, tiling.lines)
     scales = len(weight.scale_GL), weight.scale_GL.shape[1], weight.shift
     program_of(tiling).launch(
         tiling.grid(lines),
-        *maps,
+        x_map,
+        weight_map,
         weight.scale_GL,
         *ends,
         rows,

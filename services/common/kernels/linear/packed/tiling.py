@@ -6,22 +6,28 @@ from services.common.kernels.linear.cuda import Kind
 
 GROUP = 128
 """Inputs that share a scale of a line where it has more than one."""
-LEFT_ROWS = (8, 16, 32, 64, 128)
+ROWS = (8, 16, 32, 64, 128)
 """Rows that a kernel is built for; those behind the last count for nothing."""
 EIGHT = 8
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
 _SUB_BYTES, _X_BYTES, _SCALE_BYTES = 128, 2, 4
 _PROCESSORS = 132
-_TILE, _MOST_LEFT, _MOST_LEFT_OF_TWO = 64, 192, 128
+_TILE, _MOST, _MOST_OF_TWO = 64, 192, 128
 _ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES = 1024, 16, 224 * 1024
-_LEAST_STAGES, _MOST_STAGES = 6, 24
+_LEAST_STAGES, _FEW_STAGES, _MOST_STAGES = 6, 3, 24
 """Fewer stages are not made larger: one is multiplied, and another one waits to be filled again."""
+_RIGHT_ROWS, _MOST_RIGHT = 16, 64
+"""Rows, and most lines of a CTA, whose lines are the right operand; with fewer rows the left one is quicker."""
+_LEFT_RING, _RIGHT_RING, _LONG_RING = 112 * 1024, 129 * 1024, 194 * 1024
+_GATES_RING, _LONG = {8: 141 * 1024, 4: 112 * 1024}, 8192
+"""Bytes of rings as they were quickest in a layer; of four bits a long depth has more."""
 
 
 class PackedTiling(NamedTuple):
     """Rows, lines of a CTA, swizzled rows of codes in a stage, stages, and what follows.
 
-    A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
+    A multiprocessor has room for `ctas`. Where lines are the `right` operand a warp has eight of them; else four warps
+    share 64. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
     `fine` where lines have their own, and `short` where they are numbers of bfloat16. CTAs of a `cluster` load rows for
     one another. None of it changes a bit.
     """
@@ -37,6 +43,7 @@ class PackedTiling(NamedTuple):
     kind: Kind
     bits: int = 8
     cluster: int = 1
+    right: bool = False
 
     @property
     def depth(self) -> int:
@@ -45,13 +52,13 @@ class PackedTiling(NamedTuple):
 
     @property
     def band(self) -> int:
-        """Outputs of a CTA."""
-        return self.lines // 2 if self.kind == Kind.GATED else self.lines
+        """Outputs of a CTA, or of a warp that has lines of its own."""
+        return EIGHT if self.right else self.lines // 2 if self.kind == Kind.GATED else self.lines
 
     @property
     def warps(self) -> int:
         """Those that multiply: four for each 64 lines."""
-        return -(-self.lines // _TILE) * 4
+        return self.lines // EIGHT if self.right else -(-self.lines // _TILE) * 4
 
     @property
     def threads(self) -> int:
@@ -89,32 +96,45 @@ class PackedTiling(NamedTuple):
         return clusters * self.cluster, 1
 
 
-def left_cut(
-    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool, bits: int = 8,
-    cluster: int | None = None,
-) -> PackedTiling | None:  # fmt: skip
-    """Return the cut of a weight, the left operand; None where it does not fit, or rows are too many."""
-    rows = next((most for most in LEFT_ROWS if most >= rows), 0)
+def packed_cut(
+    lines: int, depth: int, rows: int, kind: Kind, groups: int, fine: bool, short: bool, bits: int = 8
+) -> PackedTiling | None:
+    """Return the cut of a weight; None where it does not fit, or rows are too many."""
+    rows = next((most for most in ROWS if most >= rows), 0)
     step = 2 * EIGHT if kind == Kind.GATED else EIGHT
     if not rows or depth % (_SUB_BYTES * 8 // bits) or lines % step or kind not in _KINDS:
         return None
     # Two have no registers for the sums of many rows.
-    ctas = 1 if lines <= _PROCESSORS * _MOST_LEFT or rows == LEFT_ROWS[-1] else 2
-    waves = -(-lines // (_PROCESSORS * (_MOST_LEFT if ctas == 1 else _MOST_LEFT_OF_TWO)))
+    ctas = 1 if lines <= _PROCESSORS * _MOST or rows == ROWS[-1] else 2
+    waves = -(-lines // (_PROCESSORS * (_MOST if ctas == 1 else _MOST_OF_TWO)))
     band = -(-lines // (_PROCESSORS * waves * step)) * step
-    together = cluster or next(most for least, most in _TOGETHER if rows >= least)
+    together = next(most for least, most in _TOGETHER if rows >= least)
     cut = PackedTiling(rows, band, 1, 1, ctas, groups, fine, short, kind, bits, together)
-    return _staged(cut, depth)
+    right = rows == _RIGHT_ROWS and kind != Kind.GATED and band <= _MOST_RIGHT
+    return _staged(cut._replace(right=right), depth)
 
 
 def _staged(cut: PackedTiling, depth: int) -> PackedTiling | None:
     """Return the cut with a ring that fits; None if none does."""
     steps, room = depth // cut.depth, _SHARED_BYTES // cut.ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
-    most = max(1, room // (cut.stage_bytes + _STAGE_BARRIERS) // _LEAST_STAGES)
+    least, ring = _LEAST_STAGES, room
+    if cut.ctas == 1 and cut.rows <= _RIGHT_ROWS:
+        least = _FEW_STAGES if cut.right or depth > _LONG else _FEW_STAGES + 1
+        ring = min(room, _ring_bytes(cut, depth))
+    most = max(1, ring // (cut.stage_bytes + _STAGE_BARRIERS) // least)
     subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= most)
     cut = cut._replace(subs=subs)
-    stages = min(room // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)
+    stages = min(ring // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)
     return cut._replace(stages=stages) if stages >= min(2, steps // subs) else None
+
+
+def _ring_bytes(cut: PackedTiling, depth: int) -> int:
+    """Return what a ring of few rows has: as much as its product needs, so that the next one finds room beside it."""
+    if cut.kind == Kind.GATED:
+        return _GATES_RING[cut.bits] if cut.rows == _RIGHT_ROWS else _LEFT_RING
+    if not cut.right:
+        return _LEFT_RING
+    return _LONG_RING if cut.bits == 4 and depth > _LONG else _RIGHT_RING
 
 
 _KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
