@@ -51,6 +51,8 @@ class Fleet:
         self._alike = alike
         self._starts = 0
         self._footprints = Footprints()
+        self._expected: dict[tuple[int, int], Answer] = {}
+        """What requests, by number and tokens, say without faults."""
         self._registry = Registry()
         self._server = grpc.aio.server()
         self._gateway: ServiceProcess | None = None
@@ -202,9 +204,16 @@ class Fleet:
         return answer
 
     async def expected(self, count: int, tokens: int, first: int = 0) -> list[Answer]:
-        """The answers of ``count`` requests from number ``first`` on, without speculation and without faults."""
-        asked = [request(first + number, tokens, off=True) for number in range(count)]
-        return list(await asyncio.gather(*(self.ask(each) for each in asked)))
+        """The answers of ``count`` requests from number ``first`` on, without speculation and without faults.
+
+        Where all pairs serve one model each is asked for once, however often pairs come and go.
+        """
+        wanted = [(first + number, tokens) for number in range(count)]
+        known = {} if self.others else self._expected
+        new = [one for one in wanted if one not in known]
+        answers = await asyncio.gather(*(self.ask(request(*one, off=True)) for one in new))
+        known |= {one: answer for one, answer in zip(new, answers, strict=True) if answer.final is not None}
+        return [known.get(one) or answers[new.index(one)] for one in wanted]
 
     async def released(self) -> None:
         """Waits until no target that lives holds anything for anybody."""

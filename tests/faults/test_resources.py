@@ -23,6 +23,7 @@ from tests.faults.fleet import Fleet
 from tests.integration.pair import ENVIRONMENT
 from tests.support.session_client import SessionClient, start
 from tests.support.tiny_checkpoints import write_tiny
+from tests.support.warm import START_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100
@@ -42,7 +43,7 @@ def bound(process: subprocess.Popen[str]) -> str:
 
 async def welcomed(address: str) -> None:
     """Waits until a target takes sessions."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(START_S):
         while True:
             client = SessionClient(address)
             await client.hello()
@@ -89,7 +90,7 @@ async def test_f10_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Pat
     log = tmp_path / "log"
     command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
     process = begin([*command, "--drafter-address", f"unix:{tmp_path}/d", "--run-dir", folder], log)
-    assert await asyncio.to_thread(process.wait, 60) not in (0, None)
+    assert await asyncio.to_thread(process.wait, START_S) not in (0, None)
     assert folder in log.read_text()
 
 
