@@ -113,7 +113,10 @@ class XmlCall:
         following = rest.lstrip()
         if self._end.bare and following:
             raise BrokenError
-        closed = _kind(following) == END_BLOCK
+        block = tag_at(following)
+        closed = block is not None and block.kind == END_BLOCK
+        if block is not None and closed and not self._end.certain and not _calls_or_ends(following[block.end :]):
+            raise BrokenError  # a value that quotes the end of a call
         if ending is not Ending.ITSELF:
             stopped = not following and (ending is Ending.STOPPED or self._loose)
             if not self._end.certain or not (closed or stopped):
@@ -336,10 +339,12 @@ def _behind(text: str, end: int) -> tuple[int, str, Tag | None] | None:
     return at, following, found
 
 
-def _kind(text: str) -> str:
-    """What the tag is that a text begins with; empty where it begins with none."""
-    found = tag_at(text)
-    return "" if found is None else found.kind
+def _calls_or_ends(text: str) -> bool:
+    """Whether nothing but blanks, the end of a block once more, or another call stands there."""
+    text = text.lstrip()
+    while (found := tag_at(text)) is not None and found.kind == END_BLOCK:
+        text = text[found.end :].lstrip()
+    return not text or (found is not None and found.kind in (BLOCK, FUNCTION))
 
 
 def _wait_for_tag(text: str) -> None:

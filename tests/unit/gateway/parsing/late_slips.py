@@ -5,6 +5,7 @@ import json
 from tests.unit.gateway.parsing.rare_slips import CALL, E, N, T, X, none, of
 from tests.unit.gateway.parsing.slips import HERMES, NOW, XML, A, Slip, W, hermes, llama, typed, xml
 
+OPEN, NO_FUNCTION = XML.replace("\n</parameter>", ""), XML.replace("\n</function>", "")
 PATH = ("write", {"content": "x", "path": None})
 
 
@@ -75,6 +76,18 @@ OF_XML = of(
         "half an end of the block": (XML.removesuffix("call>"), [W]),
         "blank lines behind the end of the parameter": (XML.replace("</parameter>", "</parameter>\n\n"), [W]),
         "an end of the block on the line of the function": (XML.replace(f"\n{E}", E), [W]),
+        "no end of the parameter": (OPEN, [W]),
+        "no end of the parameter, two of the block": (f"{OPEN}\n{E}", [W]),
+        "no end of the parameter, then another call": (f"{OPEN}\n{NOW}", [W, A]),
+        "no end of the function, then another call": (f"{NO_FUNCTION}\n{NOW}", [W, A]),
+    },
+) | none(
+    "qwen_xml",
+    {
+        "no end of the parameter, then words": f"{OPEN}\nDone.",
+        "no end of the function, then words": f"{NO_FUNCTION}\nDone.",
+        "no end of the parameter, words on the line": f"{OPEN} is how a call ends.",
+        "no opening tag nor end of the parameter, then words": f"{OPEN.removeprefix(T).lstrip()}\nDone.",
     },
 ) | within(
     "qwen_xml",
