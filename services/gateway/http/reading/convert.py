@@ -149,13 +149,14 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
     """The functions that the model may ask for; a model that may not is not told of any.
 
     Raises:
-        PacelineError: a function that may be called is none of the tools.
+        PacelineError: a function that may be called is none of the tools, or two that differ have one name.
     """
     choice = body.tool_choice
     if choice_of(body) == "none" or not (body.tools or isinstance(choice, AllowedChoice)):
         return ()
     check_something_left(body.tools or ())
     tools = body.functions()
+    _check_names(tools)
     if isinstance(choice, AllowedChoice):
         names = [tool.function.name for tool in choice.allowed_tools.tools]
         for index, name in enumerate(names):
@@ -164,6 +165,16 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
                 raise invalid_field(at, f"{name[:64]!r} is none of the tools")
         return tuple(tool for tool in tools if tool.function.name in names)
     return tools
+
+
+def _check_names(tools: Sequence[ToolBody]) -> None:
+    """Refuses a name of two functions whose arguments differ: nobody could tell which of them a call is for."""
+    known: dict[str, ToolBody] = {}
+    for tool in tools:
+        function = tool.function
+        other = known.setdefault(function.name, tool).function
+        if (other.parameters or {}) != (function.parameters or {}):
+            raise invalid_field(tool.name_place, f"{function.name[:64]!r} is another tool's name too")
 
 
 def _query(

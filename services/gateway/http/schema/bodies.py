@@ -192,6 +192,7 @@ class ToolBody(History):
     cache_control: Ignored = None
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _place: str = PrivateAttr(default="")
+    _bare: bool = PrivateAttr(default=False)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -207,9 +208,14 @@ class ToolBody(History):
         """Where it stands in what the client sent."""
         return self._place
 
+    @property
+    def name_place(self) -> str:
+        """Where its name stands there: other APIs write a function without an object around it."""
+        return f"{self._place}.{'name' if self._bare else 'function.name'}"
+
     def stands(self, place: str) -> None:
         """It was written in the words of another API, where it stands elsewhere."""
-        self._place = place
+        self._place, self._bare = place, True
 
     def plain(self) -> dict[str, Any]:
         """The tool as a chat template reads it: the client's fields in the client's order."""

@@ -19,6 +19,7 @@ _RUN = (
     r"|browser_search|retrieval|openrouter:\w{1,64}"
 )
 HOSTED = re.compile(rf"(?:{_RUN})(?:_\d{{4}}_?\d{{2}}_?\d{{2}})?")
+_DAY = re.compile(r"_\d{4}_?\d{2}_?\d{2}$")
 """Their types, which may end with a day."""
 NOT_RUN = "is a tool that a provider runs, and nothing here does; send a function that your program runs"
 MOST_NAME = 64
@@ -28,6 +29,11 @@ MOST_NAME = 64
 def is_hosted(type_: Any) -> bool:
     """Whether a type is one of tools that a provider runs."""
     return isinstance(type_, str) and HOSTED.fullmatch(type_) is not None
+
+
+def kind_of(type_: str) -> str:
+    """A type without its day, nor what a client may have invented in it: of these there are few."""
+    return _DAY.sub("", type_).partition(":")[0]
 
 
 def known(is_known: Callable[[str], bool]) -> AfterValidator:

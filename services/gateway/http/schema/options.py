@@ -12,10 +12,13 @@ from pydantic.fields import FieldInfo
 
 from services.gateway.http.schema.base import Body, is_ignored
 from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
-from services.gateway.http.schema.hosted import HostedTool
+from services.gateway.http.schema.hosted import HostedTool, kind_of
 
 State = Literal["honoured", "ignored", "refused"]
-MOST_CLIENTS = 1024
+MOST_CLIENTS = 256
+"""Lines of a tenant that name a client; more of them, or more tenants than MOST_TENANTS, are OTHERS."""
+MOST_TENANTS = 256
+OTHERS = "others"
 MOST_AGENT = 100
 """Characters of a client's name in the log."""
 
@@ -205,11 +208,15 @@ IGNORED = frozenset(option.name for option in options() if option.state == "igno
 
 
 class IgnoredLog:
-    """One line for each client and option that is taken and ignored, and for each kind that is left out."""
+    """One line for each client and option that is taken and ignored, and for each kind that is left out.
+
+    Names of both are a bounded set, those of clients are not: a tenant's first clients are told apart, all others of it
+    are one. So whoever invents names takes no line from another tenant, and no option's first line from its own.
+    """
 
     def __init__(self) -> None:
         """Nobody has sent any."""
-        self._told: set[tuple[str, str, str]] = set()
+        self._told: dict[str, set[tuple[str, str]]] = {}
 
     def tell(self, tenant: str, agent: str, body: Common) -> None:
         """Logs what is new; clients are told apart by tenant and User-Agent."""
@@ -222,9 +229,14 @@ class IgnoredLog:
             self._once(tenant, agent[:MOST_AGENT], "kind", name, "what a provider runs or keeps is left out")
 
     def _once(self, tenant: str, agent: str, what: str, name: str, words: str) -> None:
-        name = name[:MOST_AGENT]
-        key = (tenant, agent, f"{what} {name}")
-        if key not in self._told and len(self._told) < MOST_CLIENTS:
-            self._told.add(key)
-            said = {"tenant": tenant, "user_agent": agent, what: name}
+        if tenant not in self._told and len(self._told) >= MOST_TENANTS:
+            tenant = OTHERS
+        told, kind = self._told.setdefault(tenant, set()), f"{what} {kind_of(name)}"[:MOST_AGENT]
+        if (agent, kind) in told:
+            return
+        if len(told) >= MOST_CLIENTS:
+            agent = OTHERS
+        if (agent, kind) not in told and len(told) < 2 * MOST_CLIENTS:
+            told.add((agent, kind))
+            said = {"tenant": tenant, "user_agent": agent, what: name[:MOST_AGENT]}
             logging.getLogger(__name__).info(words, extra=said)

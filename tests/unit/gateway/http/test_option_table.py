@@ -10,7 +10,15 @@ from services.common.request.errors import PacelineError
 from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query, completion_query
 from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
-from services.gateway.http.schema.options import IGNORED, MOST_CLIENTS, REFUSED, IgnoredLog, options
+from services.gateway.http.schema.options import (
+    IGNORED,
+    MOST_CLIENTS,
+    MOST_TENANTS,
+    OTHERS,
+    REFUSED,
+    IgnoredLog,
+    options,
+)
 from tests.support.cases import each
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
@@ -79,12 +87,26 @@ def test_a_client_has_one_line_for_each_ignored_option(caplog: pytest.LogCapture
 
 
 def test_clients_that_the_log_remembers_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Of each tenant: who invents names of clients takes no line from others, and no option's first from its own."""
     caplog.set_level(logging.INFO)
     log = IgnoredLog()
-    body = taken(ChatBody, CHAT | {"user": "u"})
-    for number in range(MOST_CLIENTS + 10):
-        log.tell("", f"agent {number}", body)
-    assert len(caplog.records) == MOST_CLIENTS
+    body, other = (taken(ChatBody, CHAT | {name: "u"}) for name in ("user", "safety_identifier"))
+    for number in range(2 * MOST_CLIENTS):
+        log.tell("inventor", f"agent {number}", body)
+    assert len(caplog.records) == MOST_CLIENTS + 1
+    for tenant, agent in (("inventor", "late"), ("another", "late")):
+        caplog.clear()
+        log.tell(tenant, agent, other)
+        said = [(vars(record)["user_agent"], vars(record)["option"]) for record in caplog.records]
+        assert said == [(OTHERS if tenant == "inventor" else "late", "safety_identifier")]
+
+
+def test_tenants_that_the_log_remembers_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log, body = IgnoredLog(), taken(ChatBody, CHAT | {"user": "u"})
+    for number in range(2 * MOST_TENANTS):
+        log.tell(f"tenant {number}", "agent", body)
+    assert [vars(record)["tenant"] for record in caplog.records[-2:]] == [f"tenant {MOST_TENANTS - 1}", OTHERS]
 
 
 def test_queries_are_the_same_with_ignored_options() -> None:

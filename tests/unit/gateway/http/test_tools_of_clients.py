@@ -10,7 +10,7 @@ from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
 from services.gateway.http.endpoints.response_bodies import ResponseChat, read_response
 from services.gateway.http.endpoints.responses import ResponseAnswer
-from services.gateway.http.reading.convert import Headers, chat_query
+from services.gateway.http.reading.convert import Headers, chat_query, tools_of
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.schema.options import MOST_AGENT, IgnoredLog
 from services.gateway.intake.query import ChatPrompt
@@ -132,7 +132,38 @@ def test_the_log_keeps_no_more_of_a_type_than_it_writes(caplog: pytest.LogCaptur
         log.tell("a", "codex", body)
         log.tell("a", "codex", long)
     assert [len(vars(line)["kind"]) for line in caplog.records if "kind" in vars(line)] == [75, MOST_AGENT]
-    assert max(len(part) for key in log._told for part in key) <= MOST_AGENT + len("option ")
+    assert max(len(part) for keys in log._told.values() for key in keys for part in key) <= MOST_AGENT
+
+
+def test_types_that_a_client_invents_have_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    log, function = IgnoredLog(), TOOLS[1]
+    invented = [f"openrouter:{number:x}" for number in range(300)]
+    invented += [f"web_search_2025{month:02}{day:02}" for month in range(1, 13) for day in range(1, 29)]
+    with caplog.at_level(logging.INFO):
+        for type_ in invented:
+            log.tell("a", "codex", asked(tools=[function, {"type": type_}]))
+    assert [vars(line)["kind"] for line in caplog.records if "kind" in vars(line)] == [
+        "openrouter:0",
+        "web_search_20250101",
+    ]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_one_name_is_that_of_one_function(same: bool) -> None:
+    """A tool that is sent twice is one; a call of two that differ would be of nobody knows which."""
+    function = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}
+    other = function if same else {**function, "parameters": {"type": "object", "properties": {"b": {}}}}
+    sent = [
+        {"type": kept["type"], "function": {k: v for k, v in kept.items() if k != "type"}} for kept in (function, other)
+    ]
+    chat = ChatBody.model_validate({"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": sent})
+    for body, place in ((chat, "tools[1].function.name"), (asked(tools=[function, other]), "tools[1].name")):
+        if same:
+            assert len(tools_of(body)) == 2
+            continue
+        with pytest.raises(PacelineError, match="another tool's name too") as refused:
+            tools_of(body)
+        assert refused.value.field == place
 
 
 @pytest.mark.parametrize("size", [65, 300_000])
