@@ -37,16 +37,17 @@ def speller(decoder: Any) -> Callable[[str], bytes] | None:
 def byte_alphabet() -> dict[str, int]:
     """The characters by which byte-level tokenizers spell bytes (GPT-2's table)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
+    others = sorted({*range(256)} - {*printable})
     shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
     return {chr(byte): byte for byte in printable} | shifted
 
 
 def _by_alphabet(token: str, alphabet: Mapping[str, int]) -> bytes:
     """Bytes of a token; one with a character outside the alphabet was added as plain text."""
-    if all(character in alphabet for character in token):
-        return bytes(alphabet[character] for character in token)
-    return token.encode()
+    try:
+        return bytes([alphabet[character] for character in token])
+    except KeyError:
+        return token.encode()
 
 
 def _by_fallback(token: str) -> bytes:
