@@ -20,7 +20,8 @@ class AdaptiveSettings:
     `visit_rows` leave a GPU below its limit, and what they accept changes too often for runs. Trees and chains visit
     one another there too, by short runs, and by nothing else: what a tree asks of the host falls into the round behind
     it, so single rounds do not tell. They are near where their rate, raised by `doubt` times the share by which it may
-    be off, would be the better one. It may be off by `least_unsure` at the least.
+    be off, would be the better one. It may be off by `least_unsure` at the least. Trees are used where they gain more
+    than `caution` times that share.
 
     No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
@@ -41,6 +42,7 @@ class AdaptiveSettings:
     near: float = 0.94
     doubt: float = 1.5
     least_unsure: float = 0.04
+    caution: float = 0.5
     visit_rows: int = 16
     visit_first: int = 4
     visit_growth: int = 4

@@ -19,6 +19,8 @@ _DRIFT, _LEVEL_DRIFT, _SHAKEN = 4e-5, 1.1e-4, 0.05
 """What each round of a bucket adds to a width's variance and to the level's, and what share of a surprise."""
 _SMALL = 16
 """Below so many rows a GPU is below its limit of power: no run of rounds says other than each alone."""
+_UNSURE_OF_MANY, _SCATTER_OF_MANY = 0.01, 0.04
+"""The same of rounds of more rows: warm-up tells well what their trees take beside chains, and few show it alone."""
 _APART = 1.2
 """First rounds of a width set it at most so far from what others let expect, and a run of its kind no farther."""
 _LEAST = 0.1
@@ -72,7 +74,7 @@ class CostTable:
         """Microseconds that a round should take whose rows have `context` tokens together."""
         cell = bucket, width
         base = self._base[cell]
-        own = self._cell[cell] if cell in self._cell else base * exp(self._correction(cell))
+        own = self._cell[cell] if cell in self._cell else self._likely_own(cell)
         return max(_LEAST * base, own + self._level[bucket] + self.of_context(width, context))
 
     def of_context(self, width: Width, context: float) -> float:
@@ -131,9 +133,10 @@ class CostTable:
         return sqrt(self._variance((bucket, width)))
 
     def _variance(self, cell: Cell) -> float:
+        most = _UNSURE if cell[0] < _SMALL else _UNSURE_OF_MANY
         if cell not in self._unsure:
-            return _UNSURE
-        return min(_UNSURE, self._unsure[cell] + _DRIFT * (self._rounds[cell[0]] - self._when[cell]))
+            return most
+        return min(most, self._unsure[cell] + _DRIFT * (self._rounds[cell[0]] - self._when[cell]))
 
     def _filtered(self, cell: Cell, error: float, context: float) -> None:
         """Shares what a round took more than expected between its cell and the level, by how unsure each is."""
@@ -141,7 +144,7 @@ class CostTable:
         within = _within(error, _LARGEST_FIRST if few else _LARGEST_STEP)
         more = (exp(within) - 1.0) * self.cost(*cell, context)
         own, level = self._variance(cell), self._unsure_level[bucket]
-        total = own + level + _SCATTER
+        total = own + level + (_SCATTER if bucket < _SMALL else _SCATTER_OF_MANY)
         if cell not in self._runs:
             self._cell[cell] = self._moved(cell, 0.0, context) + more * own / total
         self._level[bucket] += more * level / total
@@ -189,11 +192,17 @@ class CostTable:
         beside = self._level[bucket] + self.of_context(width, context)
         return self.cost(bucket, width, context) * exp(error) - beside
 
+    def _likely_own(self, cell: Cell) -> float:
+        """What a width that was not served should take; of trees of many requests as much above warm-up as chains."""
+        if cell[0] >= _SMALL and isinstance(cell[1], Tree) and (chains := self._drafted(cell[0], False)):
+            return self._base[cell] + median([self._cell[one] - self._base[one] for one in chains])
+        return self._base[cell] * exp(self._correction(cell))
+
     def _correction(self, cell: Cell) -> float:
         """Of a cell that was not served yet, a log: drafts are what warm-up left out."""
         bucket, width = cell
         trees = isinstance(width, Tree)
-        known = (self._drafts.get((bucket, trees)), self._latest.get(trees), self._drafts.get((bucket, False)))
+        known = (self._drafts.get((bucket, trees)), self._drafts.get((bucket, False)), self._latest.get(trees))
         return 0.0 if width == 1 else next((draft for draft in known if draft is not None), 0.0)
 
 

@@ -14,6 +14,7 @@ from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.policy import ServedRounds
 from services.target.scheduling.width.visits import RUN, SHORT_RUN, Visit
 
+_TINY = 1e-12
 _FREE_VISITS = 2
 """Of trees from chains or the other way, in a bucket, before what is thought of them counts fully. As many need no
 budget; more of them do, where prompts or other numbers of requests have cut these."""
@@ -175,15 +176,22 @@ class AdaptiveWidth:
         return state
 
     def _best_known(self, bucket: int, rates: Sequence[float]) -> int:
-        """Where the best rate is; trees count once visits have shown what they take."""
-        best = max(range(len(rates)), key=rates.__getitem__)
-        if not isinstance(self.widths[best], Tree) or self._told(bucket, best):
+        """Where the best rate is; of trees that visits have shown, less what may be wrong with what they take."""
+        every = range(len(rates))
+        best = max(every, key=rates.__getitem__)
+        if not isinstance(self.widths[best], Tree):
             return best
-        return max((index for index in range(len(rates)) if self._told(bucket, index)), key=rates.__getitem__)
+        chain = max((at for at in every if not isinstance(self.widths[at], Tree)), key=rates.__getitem__)
+        trees = [at for at in every if self._sure(bucket, at, rates[at] / max(rates[chain], _TINY), chain)]
+        return max(trees, key=rates.__getitem__, default=chain)
 
-    def _told(self, bucket: int, index: int) -> bool:
-        width = self.widths[index]
-        return not isinstance(width, Tree) or self.costs.live_rounds(bucket, width) >= FIRST_ROUNDS
+    def _sure(self, bucket: int, tree: int, gain: float, chain: int) -> bool:
+        """Whether a tree gains against a chain by more than chance makes of few rounds."""
+        width = self.widths[tree]
+        if not isinstance(width, Tree) or self.costs.live_rounds(bucket, width) < FIRST_ROUNDS:
+            return False
+        unsure = hypot(self.costs.unsure(bucket, width), self.costs.unsure(bucket, self.widths[chain]))
+        return gain > 1.0 + self._settings.caution * unsure
 
     def _better(self, bucket: int, state: BucketChoice, rates: Sequence[float]) -> Width | None:
         """The width to switch to, if one gains enough over the present one."""
