@@ -129,7 +129,7 @@ class ToolUsePart(Sent):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, JsonValue]
+    input: JsonValue = None
     cache_control: Ignored = None
     caller: Ignored = None
     toolset_name: Ignored = None
@@ -366,7 +366,12 @@ def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
 
 
 def _call(part: ToolUsePart) -> dict[str, Any]:
-    function = {"name": part.name, "arguments": json.dumps(part.input, ensure_ascii=False)}
+    """Histories hold what a model wrote, also where it is no object."""
+    given = {} if part.input is None else part.input
+    function = {
+        "name": part.name,
+        "arguments": given if isinstance(given, str) else json.dumps(given, ensure_ascii=False),
+    }
     return {"id": part.id, "type": "function", "function": function}
 
 

@@ -69,7 +69,7 @@ class CallItem(Sent):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str
+    arguments: str | dict[str, JsonValue] | list[JsonValue] = ""
     id: Ignored = None
     status: Ignored = None
     namespace: str | None = None
@@ -83,7 +83,7 @@ class CustomItem(Sent):
     type: Literal["custom_tool_call"]
     call_id: str
     name: str
-    input: str
+    input: str = ""
     id: Ignored = None
     status: Ignored = None
     namespace: str | None = None
@@ -95,7 +95,7 @@ class ResultItem(Sent):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: str | Parts
+    output: str | Parts = ""
     id: Ignored = None
     status: Ignored = None
     caller: Ignored = None

@@ -333,8 +333,9 @@ def _called(call: ToolCalled) -> FunctionCalled:
 
 
 def _arguments(called: FunctionCalled) -> str:
-    """Arguments as text; history may have them as an object, or none."""
-    return called.arguments or "" if not isinstance(called.arguments, dict) else json.dumps(called.arguments)
+    """Arguments as text; history may have them as JSON, or none."""
+    given = called.arguments or ""
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 def _tool(tool: ToolBody) -> _Tool:

@@ -52,7 +52,9 @@ class FunctionCalled(History):
     """The function of a call."""
 
     name: str = ""
-    arguments: str | dict[str, JsonValue] | None = Field(default=None, description="A JSON object, also as text.")
+    arguments: str | dict[str, JsonValue] | list[JsonValue] | None = Field(
+        default=None, description="A JSON object, also as text."
+    )
     parsed_arguments: Ignored = None
 
 

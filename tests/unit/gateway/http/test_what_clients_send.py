@@ -231,6 +231,7 @@ def test_a_call_of_a_custom_tool_is_a_call_with_its_input() -> None:
 HISTORY: dict[str, tuple[Any, Any]] = {
     "arguments as an object": (CALL["function"] | {"arguments": {"a": "b"}}, {"a": "b"}),
     "arguments as a list": (CALL["function"] | {"arguments": "[1]"}, {}),
+    "arguments as a list of JSON": (CALL["function"] | {"arguments": [1]}, {}),
     "arguments that are no JSON": (CALL["function"] | {"arguments": '{"a": '}, {}),
     "no arguments": ({"name": "f"}, {}),
     "null": ({"name": "f", "arguments": None}, {}),
@@ -248,6 +249,25 @@ def test_a_call_of_history_is_taken_whatever_its_arguments_are(case: str) -> Non
         prompt = chat(CHAT | {"messages": [USER, ASSISTANT | {"tool_calls": [call]}, RESULT]}).prompt
         assert isinstance(prompt, ChatPrompt)
         assert prompt.messages[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({"a": "b"}, {"a": "b"}), ('{"a": "b"}', {"a": "b"}), ("x", {}), ("", {}), ([1], {}), (None, {})],
+)
+def test_a_call_of_history_is_taken_by_all_apis_whatever_its_arguments_are(given: Any, expected: Any) -> None:
+    """A client sends back what a model wrote, also where that was no object; what a call gave may be nothing."""
+    turn = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": given}]}
+    gave = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": None}]}
+    items = [
+        {"role": "user", "content": "x"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": given},
+        {"type": "function_call_output", "call_id": "c", "output": None},
+    ]
+    for query in (message(MESSAGE | {"messages": [USER, turn, gave]}), response(RESPONSE | {"input": items})):
+        assert isinstance(query.prompt, ChatPrompt)
+        assert query.prompt.messages[-2]["tool_calls"][0]["function"] == {"name": "f", "arguments": expected}
+        assert query.prompt.messages[-1]["content"] == ""
 
 
 def test_history_is_taken_with_whatever_clients_add_to_it() -> None:
