@@ -134,8 +134,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     limit = _context_limit(settings, model)
     widths, trees = _widths(settings, model, context, limit)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths, trees), model.device, limit)
-    limit = context_within(limit, budget)
-    shapes = _shapes(settings, model, context, budget.blocks, limit, widths, trees)
+    shapes = _shapes(settings, model, context, budget.blocks, context_within(limit, budget), widths, trees)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
@@ -153,7 +152,7 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
     return Worker(
-        model=_served(settings, model, limit, shapes.max_draft),
+        model=_served(settings, model, shapes.context_limit, shapes.max_draft),
         scheduler=_scheduler(settings, shapes, pool, policy, cache, handoff.look_ahead),
         runner=runner,
         handoff=handoff,
@@ -351,7 +350,8 @@ def _scheduler(
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,
         look_ahead=look_ahead,
-        preemption=settings.preemption,
+        preemption=settings.preemption == "true",
+        open_ended=settings.preemption == "auto",
         eos=frozenset(shapes.eos_ids),
     )
     return Scheduler(limits, pool, cache, policy)

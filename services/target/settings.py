@@ -161,8 +161,8 @@ class TargetSettings:
     prefer: str = THROUGHPUT
     """`throughput` or `latency`: whether prompts are computed in large packs, for which requests that decode wait up to
     0.12 s, or in small ones beside which they go on."""
-    preemption: bool = False
-    """Lets a request of higher priority take the place of one that runs."""
+    preemption: Choice = "auto"
+    """Who gets K/V blocks as it grows and waits again where they run out: true all, false none, auto if unlimited."""
     max_waiting: int = 256
     """Requests in the queue; more are refused."""
     max_queued_tokens: int = 0

@@ -79,6 +79,8 @@ class Request:
     that were found in the prefix cache or planned so far. Once a token was chosen it is `len(tokens) - 1`: all but the
     anchor, and nothing of rounds in flight. `verified` is what it was when the latest committed round began.
 
+    With `grows` it gets blocks as it is computed, and else all for `limit` tokens when it is admitted.
+
     With recurrent states: `snapshot` is where those of `cached_tokens` are, `kept` how many tokens the latest ones hold
     that were found or kept, and `branch` where a chunk ends so that they can be kept; 0 where none need end.
     """
@@ -104,6 +106,7 @@ class Request:
     snapshot: int | None = None
     kept: int = 0
     branch: int = 0
+    grows: bool = False
     preemptions: int = 0
     admitted: float | None = None
     first_token: float | None = None

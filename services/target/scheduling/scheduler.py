@@ -22,7 +22,7 @@ from services.target.core.request import Request, RequestSpec, State
 from services.target.core.width import Ragged, Tree, Width
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.bursts import BurstPause
-from services.target.scheduling.preemption import Grown, grow_rows
+from services.target.scheduling.preemption import NOBODY, Grown, grow_rows, grows_from
 from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.slots import SlotTable, apply_stop_conditions, stop_ids
 from services.target.scheduling.turns import Turns
@@ -46,6 +46,7 @@ class Scheduler:
         self._queue = WaitingQueue()
         self._rate = AdmissionRate()
         self._roster = SlotTable(settings.slots)
+        self._grows_from = grows_from(settings, pool)
         self._uids = count(1)
         self._requests: dict[int, Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -62,12 +63,14 @@ class Scheduler:
         check_possible(spec, self._settings.context_limit, self._pool)
         check_room(spec, self._queue, self._rate, self._settings.max_waiting, self._settings.max_queued_tokens)
         uid = next(self._uids)
+        limit = lifetime_tokens(spec, self._settings.context_limit)
         request = Request(
             uid=uid,
             spec=spec,
             session=session,
             arrived=now,
-            limit=lifetime_tokens(spec, self._settings.context_limit),
+            limit=limit,
+            grows=limit >= self._grows_from,
             stop_ids=stop_ids(spec.stopping, self._settings.eos),
             order=order_of(now, spec.priority, self._settings.ageing_s, uid),
             tokens=list(spec.token_ids),
@@ -259,8 +262,8 @@ class Scheduler:
     def _admit(self, now: float) -> tuple[Admission, ...]:
         """Admits the queue's head while a slot and its `_reserved` blocks are free; nobody overtakes the head."""
         admissions: list[Admission] = []
-        # With preemption, leave each row a block, so that an admission preempts no request in the next round.
-        spare = len(self._roster.rows) if self._settings.preemption else 0
+        # Leave each row that grows a block, so that an admission preempts no request in the next round.
+        spare = self._roster.growing() if self._queue.head() is not None else 0
         while self._roster.free and (request := self._queue.head()) is not None:
             if not self._memory.admit(request, self._reserved(request), spare):
                 break
@@ -275,7 +278,7 @@ class Scheduler:
 
     def _reserved(self, request: Request) -> int:
         """Tokens to reserve blocks for when a request is admitted: its whole life's, or its first rounds'."""
-        if not self._settings.preemption:
+        if not request.grows:
             return request.limit
         return min(
             request.limit,
@@ -310,7 +313,7 @@ class Scheduler:
         return windows.take_moves()
 
     def _grow(self, rows: tuple[int, ...], width: int) -> Grown:
-        if not self._settings.preemption:
+        if self._grows_from == NOBODY:
             return Grown(rows, (), 0)
         return grow_rows(self._roster, rows, self._memory, self._width_in_flight + width, self._preempt)
 

@@ -14,8 +14,10 @@ class SchedulerSettings:
 
     `chunk_tokens` bounds the prompt tokens of a round, so that prefill cannot hold up decoding, and `pack_tokens` those
     of one without rows or in a burst (`BurstPause`). With `mixed_tokens` a burst's rows are computed in one forward
-    with so many. All count whole segments of `segment` tokens. Without `preemption` a request gets all blocks that it
-    can ever need when it is admitted.
+    with so many. All count whole segments of `segment` tokens.
+
+    Without `preemption` a request gets all blocks that it can ever need when it is admitted. With `open_ended` those
+    that may fill the context grow all the same, where the pool has less than a context for every slot.
     """
 
     slots: int
@@ -31,6 +33,7 @@ class SchedulerSettings:
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
     preemption: bool = False
+    open_ended: bool = False
     ageing_s: float = AGEING_S
     eos: frozenset[int] = frozenset()
 

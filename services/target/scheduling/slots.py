@@ -77,6 +77,10 @@ class SlotTable:
         """Requests that hold a slot."""
         return [request for request in self._seats if request is not None]
 
+    def growing(self) -> int:
+        """How many of `rows` get blocks as they grow."""
+        return sum(request.grows for _, request in self.decoding())
+
     def decoding(self) -> list[tuple[int, Request]]:
         """Slots in `rows` with their requests."""
         return [(slot, request) for slot in self.rows if (request := self._seats[slot]) is not None]

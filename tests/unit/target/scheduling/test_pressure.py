@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -27,15 +28,25 @@ def arrival(source: random.Random, number: int) -> RequestSpec:
     return RequestSpec(str(number), ids, len(ids), SamplingParams(seed=number), stopping, priority=number % 3)
 
 
-@pytest.mark.parametrize("preemption", [False, True])
+def arrived(source: random.Random, number: int, open_ended: bool) -> RequestSpec:
+    """The next request; of some the limit is taken away."""
+    spec = arrival(source, number)
+    return replace(spec, stopping=StopParams(max_tokens=1 << 20)) if open_ended and number % OPEN == 0 else spec
+
+
+OPEN = 3
+"""Every third request names no limit where such requests grow."""
+
+
+@pytest.mark.parametrize(("preemption", "open_ended"), [(False, False), (True, False), (False, True)])
 def test_everything_ends_and_nothing_leaks(
-    preemption: bool, seed: int, report_counts: Callable[[str, int], None]
+    preemption: bool, open_ended: bool, seed: int, report_counts: Callable[[str, int], None]
 ) -> None:
-    """Both ways of admission; refusals are OVERLOADED and come back later."""
+    """All ways of admission; refusals are OVERLOADED and come back later."""
     source = random.Random(seed)
     pool = BlockPool(SLOTS * CONTEXT // BLOCK // 4, BLOCK)
     settings = SchedulerSettings(
-        SLOTS, CONTEXT, BUCKETS, chunk_tokens=64, max_waiting=64, preemption=preemption, eos=EOS
+        SLOTS, CONTEXT, BUCKETS, chunk_tokens=64, max_waiting=64, preemption=preemption, open_ended=open_ended, eos=EOS
     )
     scheduler = Scheduler(settings, pool, PrefixCache(pool, b"m", b"d"), adaptive_policy(WIDTHS, BUCKETS, MICROS))
     device = SimulatedRunner(BLOCK, CONTEXT)
@@ -46,13 +57,13 @@ def test_everything_ends_and_nothing_leaks(
         rounds += 1
         try:
             for _ in range(source.randint(0, 4) if len(asked) < 2000 else 0):
-                asked.append(scheduler.add(arrival(source, len(asked)), None, now))
+                asked.append(scheduler.add(arrived(source, len(asked), open_ended), None, now))
         except PacelineError as error:
             assert error.reason is Reason.OVERLOADED and error.retry_after_s
             refused += 1
         plan = scheduler.plan(now, speculate=rounds % 50 > 5)
         live = scheduler.live()
-        if live and source.random() < 0.45:
+        if live and source.random() < (0.3 if open_ended else 0.45):
             scheduler.cancel(source.choice(live).uid, now)
         if not plan.empty:
             scheduler.commit(plan, device.execute(plan, source.randint(-1, 7)), now, 120.0)
@@ -64,7 +75,9 @@ def test_everything_ends_and_nothing_leaks(
     cancelled = sum(request.end is FinishReason.CANCELLED for request in asked)
     print(f"rounds={rounds} refused={refused} cancelled={cancelled} preempted={sum(r.preemptions for r in asked)}")
     assert 0.2 <= cancelled / len(asked) <= 0.45
-    assert preemption == any(request.preemptions for request in asked)
+    assert (preemption or open_ended) == any(request.preemptions for request in asked)
+    assert not any(request.preemptions for request in asked if not request.grows)
+    assert preemption or {request.grows for request in asked} == {False, open_ended}
     for request in asked:
         text, end = unloaded_text(request.spec, CONTEXT)
         assert request.output == text[: request.generated]

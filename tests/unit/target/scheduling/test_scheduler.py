@@ -155,6 +155,29 @@ def test_preempted_requests_wait_and_resume_with_the_same_text() -> None:
     assert rig.pool.free == rig.pool.total
 
 
+def test_requests_without_a_limit_run_together_in_a_pool_of_one_context() -> None:
+    """They grow, and the youngest gives way; those with a limit have their blocks for life, and none gives way."""
+    rig = Rig(blocks=16, open_ended=True, cached=False)
+    open_ended = [rig.scheduler.add(spec(prompt=8, tokens=1 << 20, seed=seed), None, 0.0) for seed in range(3)]
+    short = rig.scheduler.add(spec(prompt=8, tokens=8, seed=3), None, 0.0)
+    rig.round()
+    assert [request.slot is not None for request in (*open_ended, short)] == [True] * 4
+    assert len(short.blocks) * BLOCK == 16 > len(open_ended[0].blocks) * BLOCK
+    rig.finish()
+    assert sum(request.preemptions for request in open_ended) > 0
+    assert open_ended[0].preemptions == short.preemptions == 0
+    for request in (*open_ended, short):
+        assert (request.output, request.end) == unloaded_text(request.spec, 64)
+    assert rig.pool.free == rig.pool.total
+
+
+def test_nobody_grows_where_the_pool_has_a_context_for_every_slot() -> None:
+    rig = Rig(blocks=64, open_ended=True)
+    request = rig.scheduler.add(spec(prompt=8, tokens=1 << 20), None, 0.0)
+    rig.round()
+    assert (request.grows, len(request.blocks)) == (False, 16)
+
+
 def test_rounds_in_flight_reserve_for_all_of_them() -> None:
     """With look-ahead, blocks cover the widest commit of every round planned; one round too many is refused."""
     rig = Rig(blocks=16, preemption=True, look_ahead=2)

@@ -51,6 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(
         preemption=st.booleans(),
+        open_ended=st.booleans(),
         look_ahead=st.integers(0, 2),
         cached=st.booleans(),
         blocks=st.integers(16, 40),
@@ -59,7 +60,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         spare=st.integers(0, 30),
     )
     def start(
-        self, preemption: bool, look_ahead: int, cached: bool, blocks: int, snapshots: int, window: int, spare: int
+        self,
+        preemption: bool,
+        open_ended: bool,
+        look_ahead: int,
+        cached: bool,
+        blocks: int,
+        snapshots: int,
+        window: int,
+        spare: int,
     ) -> None:
         """Builds one of several kinds of scheduler.
 
@@ -86,6 +95,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 max_queued_tokens=120,
                 look_ahead=look_ahead,
                 preemption=preemption,
+                open_ended=open_ended,
                 eos=EOS,
             ),
             self.pool,
@@ -97,7 +107,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(
         shared=st.integers(0, 28),
         own=st.integers(1, 20),
-        tokens=st.integers(1, 40),
+        tokens=st.one_of(st.integers(1, 40), st.just(1 << 20)),
         seed=st.integers(0, 3),
         priority=st.integers(-2, 2),
         cap=st.sampled_from([None, 0, 2]),
