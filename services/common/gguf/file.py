@@ -107,7 +107,7 @@ def _read(path: Path, data: mmap.mmap) -> GgufFile:
     values = {head.string(): head.value(head.number("I")) for _ in range(keys)}
     table = [_row(head) for _ in range(tensors)]
     alignment = values.get("general.alignment", _DEFAULT_ALIGNMENT)
-    if type(alignment) is not int or not 0 < alignment <= 1 << 20:
+    if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment % 8:
         raise ValueError(f"general.alignment is {alignment!r}")
     digest = sha256(data[: head.place] + str(len(data)).encode()).hexdigest()
     start = -(-head.place // alignment) * alignment

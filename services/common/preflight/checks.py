@@ -188,11 +188,23 @@ def problems(asked: Asked, checks: Sequence[Check] = CHECKS) -> Iterator[Problem
         try:
             found = check(asked)
         except (FolderError, OSError, ValueError) as error:  # ModelError is a ValueError.
-            found = Problem("", str(error))
+            found = Problem("", _as_named(asked, str(error)))
         if found is not None:
             yield found
             if found.fatal:
                 return
+
+
+def _as_named(asked: Asked, text: str) -> str:
+    """A text that names a GGUF file, not the folder of the cache that describes it."""
+    for source in asked.sources:
+        try:
+            folder = source.described
+        except FolderError:
+            continue
+        for file in ("", CONFIG, "generation_config.json") if folder is not None else ():
+            text = text.replace(f"{folder}/{file}:" if file else f"{folder}:", f"{source.name}:")
+    return text
 
 
 def refuse(model: str, drafter: str = "") -> None:

@@ -30,6 +30,7 @@ from services.common.model.files.checkpoint import (
     tensor_files,
 )
 from services.common.model.files.formats import open_safetensors
+from services.common.model.files.gguf import GgufCheckpoint
 from services.common.model.files.manifest import verify_manifest
 from services.common.model.files.weight_format import CodedFormat, WholeFormat
 from services.common.model.files.weight_formats import BESIDE, folder_format
@@ -85,6 +86,15 @@ class Headers(Checkpoint):
         if kind not in _KINDS:
             raise ModelError(f"{path}: tensor {name} has dtype {kind}, which is not known")
         return torch.empty(shape, dtype=_KINDS[kind], device=_NOWHERE)
+
+
+class GgufHead(GgufCheckpoint):
+    """The tensors of a GGUF file by its head."""
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return one tensor without its numbers."""
+        self.stored(name, shape)
+        return torch.empty(shape, dtype=dtype, device=_NOWHERE)
 
 
 class ShapesAlone(TorchFunctionMode):
@@ -198,7 +208,7 @@ def check_target(source: Source) -> None:
     Raises:
         ModelError, FolderError: one is missing, foreign, of another shape, or not floating point.
     """
-    headers = _headers(source)
+    headers = _headers(source) if source.described is None else GgufHead(source.described)
     if headers is not None:
         family, spec = open_family(source.folder(*DESCRIPTIONS))
         with ShapesAlone():
@@ -233,7 +243,7 @@ def check_manifest(source: Source) -> None:
 
 
 def _headers(source: Source) -> IntegerSource | None:
-    """The headers that are here; None for a GGUF file, and for a hub id whose one file is not."""
+    """The headers that are here; None for a GGUF file, and for a hub id whose one file is not here."""
     if source.described is not None:
         return None
     if source.remote and INDEX_FILE not in source.files:

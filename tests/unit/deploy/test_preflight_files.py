@@ -4,11 +4,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.stack import EMBEDDED
 from services.common.preflight.checks import Asked, problems
+from tests.support.tiny_checkpoints import write_tiny
+from tests.support.tiny_gguf import write_gguf
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
 W, T, JINJA = "model.safetensors", "tokenizer.json", "chat_template.jinja"
@@ -58,3 +61,24 @@ def test_one_file_that_is_no_model_is_told_for_what_it_is(name: str, content: by
     (tmp_path / name).write_bytes(content)
     (found,) = problems(Asked(str(tmp_path / name)))
     assert found.line.startswith(f"{tmp_path / name}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, ""),
+        ({"llama.block_count": 99}, "tensor model.layers.10.input_layernorm.weight is missing"),
+        ({"llama.feed_forward_length": 7}, "tensor model.layers.0.mlp.gate_proj.weight has shape"),
+        ({"llama.attention.head_count": 0}, "num_attention_heads: must be in [1, "),
+        ({"tokenizer.ggml.eos_token_id": 1_000_000}, "eos_token_id: [1000000, 0] are not token ids"),
+        ({"general.alignment": 3}, "is not a complete GGUF file: general.alignment is 3"),
+    ],
+)
+def test_what_is_wrong_in_a_gguf_file_is_told_of_that_file(
+    keys: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything starts; the folder that describes it to the loader is nobody's to mend."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", write_tiny(tmp_path / "llama", seed=3, family="llama").target, keys=keys)
+    found = [problem.line for problem in problems(Asked(str(tmp_path / "m.gguf"))) if problem.fatal]
+    assert [line.startswith(f"{tmp_path / 'm.gguf'}: {said}") for line in found] == ([True] if said else []), found

@@ -92,11 +92,7 @@ class GgufCheckpoint:
         Raises:
             ModelError: missing, of another shape, not finite, or too large for `dtype`.
         """
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            raise ModelError(f"{self._path}: tensor {name} is missing")
-        if tensor.shape != shape:
-            raise ModelError(f"{self._path}: tensor {name} has shape {tensor.shape}, expected {shape}")
+        tensor = self.stored(name, shape)
         wide = _widened(self._path, tensor)
         self._progress.add(tensor.nbytes)
         for part, heads in self._heads.items():
@@ -108,6 +104,19 @@ class GgufCheckpoint:
         if not bool(value.isfinite().all()):
             raise ModelError(f"{self._path}: tensor {name} holds NaN, infinity or a value beyond the range of {dtype}")
         return value.contiguous()
+
+    def stored(self, name: str, shape: tuple[int, ...]) -> GgufTensor:
+        """Return where a tensor lies.
+
+        Raises:
+            ModelError: missing, or of another shape.
+        """
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"{self._path}: tensor {name} is missing")
+        if tensor.shape != shape:
+            raise ModelError(f"{self._path}: tensor {name} has shape {tensor.shape}, expected {shape}")
+        return tensor
 
     @property
     def _path(self) -> Path:
