@@ -41,6 +41,9 @@ AWKWARD = (
     "é",
 )
 
+RESTRICTED = {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}
+"""What a namespace that enforces the restricted standard asks of each container, those that are given too."""
+
 PARTS: dict[str, dict[str, Any]] = {
     "digests": {"image": {"digests": {"gateway": f"sha256:{'a' * 64}", "worker": f"sha256:{'1' * 64}"}}},
     "common": {"commonLabels": {"team": "1e3", "a.b/c": "yes"}, "commonAnnotations": {"note": "a: b # c"}},
@@ -114,8 +117,12 @@ PARTS: dict[str, dict[str, Any]] = {
     },
     "sidecars": {
         pods: {
-            "extraContainers": [{"name": "proxy", "image": "registry.example/proxy:1e3", "args": ["yes", "0x1f"]}],
-            "extraInitContainers": [{"name": "mesh", "image": "registry.example/mesh", "restartPolicy": "Always"}],
+            "extraContainers": [
+                {"name": "proxy", "image": "registry.example/proxy:1e3", "args": ["yes", "0x1f"], **RESTRICTED}
+            ],
+            "extraInitContainers": [
+                {"name": "mesh", "image": "registry.example/mesh", "restartPolicy": "Always", **RESTRICTED}
+            ],
             "podSpec": {"schedulerName": "volcano", "dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.10"]}},
         }
         for pods in ("gateway", "workers")
