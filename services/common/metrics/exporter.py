@@ -26,6 +26,8 @@ LONGEST_S = 5.0
 HEAD_BYTES = 8192
 """Request line and headers."""
 
+OPEN, PLAIN = "application/openmetrics-text", "text/plain"
+
 _LOOK_S = 0.05
 """Seconds between two looks whether the server must end; with the library's default every stop takes half a second."""
 
@@ -74,10 +76,26 @@ def _pages(registry: CollectorRegistry, named: Callable[[str], bool]) -> Any:
         if "HTTP_HOST" in environ and not named(environ["HTTP_HOST"]):
             start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"the header Host states no name of this machine\n"]
+        environ["HTTP_ACCEPT"] = form_of(environ.get("HTTP_ACCEPT", ""))
         pace.take()
-        return (theirs if environ["PATH_INFO"] == "/metrics/vllm" else ours)(environ, start_response)
+        return (theirs if environ["PATH_INFO"].rstrip("/") == "/metrics/vllm" else ours)(environ, start_response)
 
     return answer
+
+
+def form_of(accept: str) -> str:
+    """The header Accept as the library shall read it: the first form that both know, or plain text.
+
+    The library writes vLLM's colons as underscores for whoever does not ask it otherwise, as Prometheus 2 does not, and
+    fails at versions that are no numbers. None of our names wants escaping.
+    """
+    for each in accept.split(","):
+        kind = each.partition(";")[0].strip().lower()
+        if kind == OPEN:
+            return f"{OPEN}; version=1.0.0; escaping=allow-utf-8"
+        if kind == PLAIN:
+            break
+    return PLAIN
 
 
 class _Pace:
