@@ -9,10 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
 from services.common.serving import logs
+from services.common.serving.unhurried import unhurried
 
 PIPE_BYTES = 1 << 20
 LONGEST = 1 << 20
@@ -128,7 +130,11 @@ def as_json(text: str, service: str, pair: str = "") -> str:
 
 
 def to_stdout(line: str) -> None:
-    """Writes a line to the stdout of this process; does nothing when its reader is gone."""
+    """Writes a line to the stdout of this process; waits for no reader, and does nothing when that is gone."""
     with contextlib.suppress(OSError):
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        stdout = _without_waiting(sys.stdout)
+        stdout.write(line + "\n")
+        stdout.flush()
+
+
+_without_waiting = lru_cache(maxsize=2)(unhurried)

@@ -12,6 +12,8 @@ from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any, TextIO
 
+from services.common.serving.unhurried import Unhurried, unhurried
+
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 trace_id: contextvars.ContextVar[str] = contextvars.ContextVar("trace_id", default="")
 # Attributes that every record has; all others were given as `extra`.
@@ -118,10 +120,10 @@ def tell(logger: logging.Logger, message: str, data: Fields) -> None:
         logger.info(message, extra={"data": json.loads(f"{{{data()}}}") if callable(data) else data})
 
 
-class _Lines(logging.StreamHandler[TextIO]):
+class _Lines(logging.StreamHandler[TextIO | Unhurried]):
     """Writes records, and lines without a record; those that wait stand before a record that comes after them."""
 
-    def __init__(self, stream: TextIO, lines: JsonFormatter) -> None:
+    def __init__(self, stream: TextIO | Unhurried, lines: JsonFormatter) -> None:
         super().__init__(stream)
         self.setFormatter(lines)
         self._of = lines
@@ -131,12 +133,16 @@ class _Lines(logging.StreamHandler[TextIO]):
     def tell(self, logger: str, message: str, data: Fields) -> None:
         """Takes a line of level info; where no event loop runs it is written at once."""
         self._waiting.append((time.time(), logger, message, data, request_id.get(), trace_id.get()))
-        loop = asyncio._get_running_loop()
-        if loop is None:
+        if not self._flush_soon():
             self.flush()
-        elif loop is not self._due:
+
+    def _flush_soon(self) -> bool:
+        """Whether an event loop runs, which does it."""
+        loop = asyncio._get_running_loop()
+        if loop is not None and loop is not self._due:
             self._due = loop
             loop.call_later(TOGETHER_S, self.flush)
+        return loop is not None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a record, and before it what waits."""
@@ -147,6 +153,8 @@ class _Lines(logging.StreamHandler[TextIO]):
     def close(self) -> None:
         """Writes what waits, and ends."""
         self.flush()
+        if isinstance(self.stream, Unhurried):
+            self.stream.end()
         super().close()
 
     def flush(self) -> None:
@@ -156,6 +164,16 @@ class _Lines(logging.StreamHandler[TextIO]):
             if self._waiting:
                 self.stream.write("".join(self._lines()))
             super().flush()
+            if isinstance(self.stream, Unhurried):
+                self._catch_up(self.stream)
+
+    def _catch_up(self, pipe: Unhurried) -> None:
+        """What the pipe had no room for is tried again soon, and what was lost is told."""
+        if lost := pipe.lost():
+            told = self._of.line(time.time(), __name__, "lines were lost: nobody read them", {"lines": lost}, "", "")
+            pipe.write(told + self.terminator)
+        if pipe.behind:
+            self._flush_soon()
 
     def _lines(self) -> Iterator[str]:
         while self._waiting:
@@ -165,10 +183,11 @@ class _Lines(logging.StreamHandler[TextIO]):
 def configure(service: str, level: str = "info", pair: str = "", stream: TextIO | None = None) -> None:
     """Sends every log of this process to stderr, or to another stream, as JSON; but no debug line of gRPC.
 
+    Nobody waits for the reader of a pipe: lines are lost, and counted, where it stands still.
     gRPC writes those while it holds a lock that its objects take when they are collected. Where another thread collects
     them amid a line of its own, each would wait for the other for ever.
     """
-    handler = _Lines(stream or sys.stderr, JsonFormatter(service, pair))
+    handler = _Lines(unhurried(stream or sys.stderr), JsonFormatter(service, pair))
     # What no line tells: who wrote it, and the thread, is asked of the interpreter for each record otherwise.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None

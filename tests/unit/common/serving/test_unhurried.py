@@ -1,0 +1,129 @@
+"""A log whose pipe nobody reads holds nothing up; one that is read slowly loses nothing; no line is cut."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from services.common.serving import logs, unhurried
+from services.common.serving.unhurried import KEPT_BYTES, Unhurried
+
+WAIT_S = 60.0
+TEXT = "x" * 900
+logger = logging.getLogger("services.unhurried")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Any]]:
+    """The end that reads, and the stream of the one that writes; handlers are after the test as before."""
+    root = logging.getLogger()
+    handlers, level, root.handlers = root.handlers[:], root.level, []
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        yield reading, stream
+    os.close(reading)
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def written(lines: int) -> None:
+    """Logs so many lines, half of them as those of calls are; fails where somebody waits for the reader."""
+
+    def log() -> None:
+        for number in range(0, lines, 2):
+            logger.info("%d %s", number, TEXT)
+            logs.tell(logger, f"{number + 1} {TEXT}", {})
+
+    writer = Thread(target=log, daemon=True)
+    writer.start()
+    writer.join(WAIT_S)
+    assert not writer.is_alive(), "a line waits for the reader"
+
+
+def read_by(reading: int, found: list[bytes]) -> Thread:
+    """Reads until the pipe's end."""
+
+    def read() -> None:
+        while data := os.read(reading, 4096):
+            found.append(data)
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    return reader
+
+
+def lines_of(reading: int, stream: Any) -> list[dict[str, Any]]:
+    """Every line that comes before all who write have ended."""
+    found: list[bytes] = []
+    reader = read_by(reading, found)
+    (handler,) = logging.getLogger().handlers
+    handler.close()
+    stream.close()
+    reader.join(WAIT_S)
+    assert not reader.is_alive()
+    return [json.loads(line) for line in b"".join(found).splitlines()]
+
+
+def test_nobody_waits_for_a_pipe_that_nobody_reads(pipe: tuple[int, Any]) -> None:
+    reading, stream = pipe
+    logs.configure("gateway", stream=stream)
+    lines = 2 * KEPT_BYTES // len(TEXT)
+    written(lines)
+    told = lines_of(reading, stream)
+    numbers = [int(line["message"].split()[0]) for line in told]
+    assert numbers == list(range(len(numbers))) and 0 < len(numbers) < lines, "the first ones are kept, whole"
+
+
+def test_what_was_lost_is_told_once_there_is_room(pipe: tuple[int, Any]) -> None:
+    reading, stream = pipe
+    logs.configure("gateway", stream=stream)
+    lines, found = 2 * KEPT_BYTES // len(TEXT), list[bytes]()
+    written(lines)
+    reader = read_by(reading, found)
+    (handler,) = logging.getLogger().handlers
+    taken: Any = getattr(handler, "stream")  # noqa: B009 - of no public class
+    while taken.behind:
+        handler.flush()
+    logger.info("after")
+    handler.close()
+    stream.close()
+    reader.join(WAIT_S)
+    *kept, lost, after = (json.loads(line) for line in b"".join(found).splitlines())
+    assert (lost["message"], after["message"]) == ("lines were lost: nobody read them", "after")
+    assert len(kept) + lost["lines"] == lines
+
+
+def test_a_slow_reader_misses_nothing(pipe: tuple[int, Any]) -> None:
+    reading, stream = pipe
+    logs.configure("gateway", stream=stream)
+    lines = KEPT_BYTES // 2 // len(TEXT)
+    written(lines)
+    assert len(lines_of(reading, stream)) == lines
+
+
+def test_other_writers_of_the_pipe_wait_as_before(pipe: tuple[int, Any]) -> None:
+    _, stream = pipe
+    logs.configure("gateway", stream=stream)
+    assert os.get_blocking(stream.fileno())
+
+
+def test_a_file_is_written_as_it_is(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        assert unhurried.unhurried(file) is file
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        pipe = unhurried.unhurried(stream)
+        assert isinstance(pipe, Unhurried)
+        assert pipe.write("a\n") == 2 and not pipe.behind
+        pipe.end()
