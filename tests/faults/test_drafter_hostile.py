@@ -55,7 +55,7 @@ async def running(
     assert not orphans, orphans
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", [pytest.param(True, marks=pytest.mark.whole), False])  # by wire it is killed
 async def test_f2_a_stopped_drafter_is_quarantined(
     models: TinyPair, killed: bool, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
