@@ -21,6 +21,8 @@ _SCALED: dict[str, Any] = {"bias_ptr": None, "CAP": 0.0, "FACTOR": 1.0}
 _SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
 _CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
 _CUTS.append(replace(_CUTS[-1], more=0))
+_CODED = [tiling(pairs, 128, coded=True) for pairs in (8, 4096, 8192, 32768)]
+_CODES = {"weight_ptr": "*u8", "scales_ptr": "*fp32"}
 EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
@@ -67,10 +69,11 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "GATED": gated, "GELU": gated and not even,
                 "KNOWN": int(gated and even and cut.rows == 16), "SOON": even and not gated, "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
+                **({} if cut in _CODED else {"scales_ptr": None}),
             },
-            _WORDS,
+            _WORDS | (_CODES if cut in _CODED else {}),
         )
-        for cut in _CUTS
+        for cut in (*_CUTS, *_CODED)
         for even, gated in ((True, True), (False, True), (cut.rows > 16, False), (cut.rows == 16, False))
     ),
     *(

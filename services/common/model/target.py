@@ -19,7 +19,7 @@ from services.common.model.families import open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.files.kept import CodedWeights, GroupedCodes, WholeNumbers
+from services.common.model.files.kept import EIGHT, CodedWeights, GroupedCodes, WholeNumbers, keeps_codes_of_experts
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import CodedFormat
 from services.common.model.files.weight_formats import folder_format
@@ -27,7 +27,7 @@ from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
 from services.common.model.states.states import Blocks, CodedStates, Rows, SequenceStates
-from services.common.model.weights.expert_memory import held
+from services.common.model.weights.expert_memory import expert_elements, held
 from services.common.model.weights.weights import (
     ModelWeights,
     elements,
@@ -171,12 +171,13 @@ def load_target(
     if expert_bytes:
         if not (where.type == "cuda" or INTERPRETED):
             raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
-        spec = held(spec, expert_bytes, dtype.itemsize)
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     if activations != AUTO:
         checkpoint = _rounding(spec, checkpoint, activations, where)
     else:
         checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else NO_CODES, beside)
+    if expert_bytes:
+        spec = held(spec, expert_bytes, 1 if keeps_codes_of_experts(checkpoint) else dtype.itemsize)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 
@@ -198,8 +199,11 @@ def _kept(
     kind = folder_format(source.folder) if codes else None
     bits = kind.code_bits if isinstance(kind, CodedFormat) else 0
     if bits in codes and isinstance(source, WidenedCheckpoint | RandomCheckpoint):
-        takes = elements(model_shapes(spec)) * (bits + 8 * dtype.itemsize * beside) // 8
-        if not codes[bits] or takes <= codes[bits]:
+        experts = expert_elements(spec) if bits == EIGHT else 0
+        takes = experts + (elements(model_shapes(spec)) - experts) * (bits + 8 * dtype.itemsize * beside) // 8
+        fits = not codes[bits] or takes <= codes[bits]
+        if fits or experts:  # whose numbers, which they never have beside them, would take twice as much
+            beside &= fits
             _LOG.info("weights are kept in the bits of their file", extra={"bits": bits, "numbers_beside": beside})
             return CodedWeights(source, bits, beside)
         _LOG.info("codes and numbers would take too much", extra={"bytes": takes, "most_bytes": codes[bits]})

@@ -18,7 +18,9 @@ from services.common.kernels.experts.program import (
     route_kernel,
     sort_kernel,
 )
+from services.common.kernels.experts.scales import ExpertScales
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
+from services.common.kernels.linear.packed_weight import GROUP
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
 
@@ -32,14 +34,16 @@ FEW = 16
 class ExpertStack:
     """The weights of all experts: gate and up [E, 2 I, D], the gate's lines first, and down [E, D, I].
 
-    With `at_2E`, int64, an expert's products lie so many times eight numbers behind these tensors, in any memory that
-    the device reads. Where `followed`, one that all rows take lies behind the others, in the same memory.
+    With `at_2E`, int64, an expert's products lie so many times eight numbers, or sixteen codes, behind these tensors,
+    in any memory that the device reads. Where `followed`, one that all rows take lies behind the others, in the same
+    memory. With `scales` of both products the weights are codes, uint8 each.
     """
 
     gate_up_EFD: Tensor
     down_EDF: Tensor
     at_2E: Tensor | None = None
     followed: bool = False
+    scales: tuple[ExpertScales, ExpertScales] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def multiply_experts(
 
     Where routes have places with the expert behind all others, its part is the last.
     """
-    cut = cut or tiling(routes.ids_TK.numel(), routes.count)
+    cut = cut or tiling(routes.ids_TK.numel(), routes.count, stack.scales is not None)
     places = sort(routes, cut)
     return multiply_down(multiply_gated(normed, stack, places, cut, eps, gelu), stack, routes, places, cut)
 
@@ -188,7 +192,8 @@ def multiply_gated(
     x_TD = normed.rows_TD.contiguous()
     inner_PI = x_TD.new_empty((places.order_NR.numel(), stack.down_EDF.shape[2]))
     at_E = None if stack.at_2E is None else stack.at_2E[0]
-    _multiply(x_TD, stack.gate_up_EFD, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu, places.known)
+    scales = None if stack.scales is None else stack.scales[0]
+    _multiply(x_TD, stack.gate_up_EFD, scales, at_E, places, cut, inner_PI, normed.squares_T, eps, gelu, places.known)
     return inner_PI
 
 
@@ -197,7 +202,8 @@ def multiply_down(inner_PI: Tensor, stack: ExpertStack, routes: Routes, places: 
     rows = len(routes.ids_TK)
     parts_PD = inner_PI.new_empty((rows * places.ranks, stack.down_EDF.shape[1]))
     at_E = None if stack.at_2E is None else stack.at_2E[1]
-    _multiply(inner_PI, stack.down_EDF, at_E, places, cut.last, parts_PD, soon=rows == 1)
+    scales = None if stack.scales is None else stack.scales[1]
+    _multiply(inner_PI, stack.down_EDF, scales, at_E, places, cut.last, parts_PD, soon=rows == 1)
     return parts_PD.view(rows, places.ranks, -1)
 
 
@@ -255,8 +261,9 @@ def combine_beside(
 
 
 def _multiply(
-    x: Tensor, weight_EFD: Tensor, at_E: Tensor | None, places: Places, cut: Tiling, out_PF: Tensor,
-    squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False, known: int = 0, soon: bool = False,
+    x: Tensor, weight_EFD: Tensor, scales: ExpertScales | None, at_E: Tensor | None, places: Places, cut: Tiling,
+    out_PF: Tensor, squares_T: Tensor | None = None, eps: float = 0.0, gelu: bool = False, known: int = 0,
+    soon: bool = False,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
@@ -266,9 +273,14 @@ def _multiply(
     there = places.order_NR.shape[1]
     rows, more = (cut.rows, cut.more) if there == cut.places else (there, 0)
     band_outputs = cut.band // 2 if gated else cut.band
+    scale_EGL, next_stack, next_scales, shift = None, 0, 0, 0
+    if scales is not None:
+        assert GROUP % columns == 0, "inputs of a step share their scales"
+        scale_EGL, shift = scales.scale_EGL, scales.shift
+        next_stack, next_scales = scale_EGL.stride(0), scale_EGL.stride(1) if scale_EGL.shape[1] > 1 else 0
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
-        x, weight_EFD, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
-        outputs, depth, places.tiles, len(weight_EFD), 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more,
+        x, weight_EFD, scale_EGL, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
+        outputs, depth, places.tiles, len(weight_EFD), next_stack, next_scales, shift, 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more,
         BAND=cut.band, DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
         KNOWN=known, SOON=PDL and soon, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.experts.choice import by_row, chosen_experts
+from services.common.kernels.experts.products import multiplied, multiplied_twice
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 from services.common.kernels.sandwich.kernel import leave_sum, normalised
@@ -171,54 +172,6 @@ def sort_kernel(
 
 
 @triton.jit
-def multiplied(
-    x_ptr, source, used, weight_ptr, line, fitting, depth,
-    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """Return a band of lines times rows of x [BAND, ROWS]: the whole depth in order, in one accumulator."""
-    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
-    for first in range(0, depth, DEPTH):
-        column = first + tl.arange(0, DEPTH)
-        x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
-        weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
-        if EVEN:
-            x = tl.load(x_at, mask=used[:, None], other=0.0, cache_modifier=".cg")
-            weight = tl.load(weight_at)
-        else:
-            within = (column < depth)[None, :]
-            x = tl.load(x_at, mask=used[:, None] & within, other=0.0, cache_modifier=".cg")
-            weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
-        total = tl.dot(weight, x.T, total, input_precision="ieee")
-    return total
-
-
-@triton.jit
-def multiplied_twice(
-    x_ptr, source, used, later, later_used, weight_ptr, line, fitting, depth,
-    ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """Return the same of rows and of some more, [BAND, ROWS] and [BAND, MORE], for which lines are read once."""
-    total, more = tl.zeros((BAND, ROWS), dtype=tl.float32), tl.zeros((BAND, MORE), dtype=tl.float32)
-    for first in range(0, depth, DEPTH):
-        column = first + tl.arange(0, DEPTH)
-        x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
-        later_at = x_ptr + later.to(tl.int64)[:, None] * depth + column[None, :]
-        weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
-        if EVEN:
-            x = tl.load(x_at, mask=used[:, None], other=0.0)
-            late = tl.load(later_at, mask=later_used[:, None], other=0.0)
-            weight = tl.load(weight_at)
-        else:
-            within = (column < depth)[None, :]
-            x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
-            late = tl.load(later_at, mask=later_used[:, None] & within, other=0.0)
-            weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
-        total = tl.dot(weight, x.T, total, input_precision="ieee")
-        more = tl.dot(weight, late.T, more, input_precision="ieee")
-    return total, more
-
-
-@triton.jit
 def store_band(
     total, scale, target, used, out_ptr, band, outputs,
     ROWS: tl.constexpr, LINES: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr,
@@ -253,8 +206,8 @@ def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.const
 
 @triton.jit
 def expert_kernel(
-    x_ptr, weight_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
-    outputs, depth, most_tiles, behind, inverse_depth, eps,
+    x_ptr, weight_ptr, scales_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
+    outputs, depth, most_tiles, behind, next_stack, next_scales, shift, inverse_depth, eps,
     RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, KNOWN: tl.constexpr, SOON: tl.constexpr,
     PDL: tl.constexpr,
@@ -264,7 +217,8 @@ def expert_kernel(
     A tile has ROWS places and MORE of them, a product of their own that few tiles need. GATED: half of a band's lines
     are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in the order of places. Otherwise x
     lies so, and results lie by row and rank. An expert lies where `at` says, in multiples of eight numbers behind
-    `weight`, in any memory; without it, experts lie one behind the other.
+    `weight`, or of sixteen codes, in any memory; without it, experts lie one behind the other. Codes of e4m3 have
+    `scales` for each `1 << shift` lines, by the experts' numbers, wherever these lie.
 
     So many tiles at the start are KNOWN: the expert `behind` all others has the only row. They do not wait for routes,
     and read what came before past the first cache.
@@ -302,10 +256,15 @@ def expert_kernel(
         if at_ptr is None:
             weight_ptr += number * (2 * outputs if GATED else outputs) * depth
         else:
-            weight_ptr += tl.load(at_ptr + number) * 8
+            weight_ptr += tl.load(at_ptr + number) * (8 if scales_ptr is None else 16)
+        scale_at = None
+        if scales_ptr is not None:
+            scale_at = scales_ptr + number * next_stack + (tl.where(fitting, line, 0) >> shift)
         allow_next(SOON)
         if MORE == 0:
-            total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
+            total = multiplied(
+                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN
+            )
         elif rows > ROWS:
             later_place = tile * (ROWS + MORE) + ROWS + tl.arange(0, MORE)
             later_used = ROWS + tl.arange(0, MORE) < rows
@@ -316,11 +275,28 @@ def expert_kernel(
                 later, later_target = later_place, later_pair
             later_scale = scales_of(squares_ptr, later, later_used, inverse_depth, eps) if GATED else 1.0
             total, more = multiplied_twice(
-                x_ptr, source, used, later, later_used, weight_ptr, line, fitting, depth, ROWS, MORE, BAND, DEPTH, EVEN
+                x_ptr,
+                source,
+                used,
+                later,
+                later_used,
+                weight_ptr,
+                line,
+                fitting,
+                scale_at,
+                next_scales,
+                depth,
+                ROWS,
+                MORE,
+                BAND,
+                DEPTH,
+                EVEN,
             )
             store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED, GELU)
         else:
-            total = multiplied(x_ptr, source, used, weight_ptr, line, fitting, depth, ROWS, BAND, DEPTH, EVEN)
+            total = multiplied(
+                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN
+            )
         allow_next(PDL)
         store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED, GELU)
 

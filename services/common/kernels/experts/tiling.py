@@ -34,12 +34,23 @@ _FEW = 16
 """Pairs up to which programs are so few that each must have more on its way."""
 
 
-def tiling(pairs: int, experts: int) -> Tiling:
-    """Return the cut for so many pairs of row and rank: tiles have some more rows than an expert gets on average."""
+def tiling(pairs: int, experts: int, coded: bool = False) -> Tiling:
+    """Return the cut for so many pairs of row and rank: tiles have some more rows than an expert gets on average.
+
+    Weights that are codes have half the bytes a step, and are widened before they are multiplied.
+    """
     average = -(-pairs // experts)
+    if coded:
+        return _coded(pairs, average)
     if average <= 32:
         return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3, last_stages=3)
     return Tiling(64, band=128, stages=3) if average <= 64 else Tiling(128, band=256, warps=8, more=32)
+
+
+def _coded(pairs: int, average: int) -> Tiling:
+    if average <= 32:
+        return Tiling(16 if average <= 8 else 32, depth=128, stages=5 if pairs <= _FEW else 4)
+    return Tiling(64, band=128, stages=4) if average <= 64 else Tiling(128, band=128, warps=8, more=32)
 
 
 def most_tiles(pairs: int, experts: int, cut: Tiling) -> int:

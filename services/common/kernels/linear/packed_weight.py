@@ -104,7 +104,7 @@ class PackedWeight:
         groups = scale_FG.shape[1]
         if groups > 1 and torch.equal(scale_FG, scale_FG[:, :1].expand(-1, groups)):
             scale_FG = scale_FG[:, :1]
-        shift = _shared(scale_FG)
+        shift = shared_lines(scale_FG)
         scale_GL = scale_FG[:: 1 << shift].t().contiguous()
         weight = PackedWeight(codes_FB, scale_GL, shift, self.short, self.dtype, self.bits, self.beside)
         return weight if self.numbers_FD is None else replace(weight, numbers_FD=weight.widened())
@@ -150,6 +150,12 @@ def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
 
 def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
     """Return the nearest weight in e4m3 with bfloat16 scales of blocks of 128 lines and inputs; None as `packed`."""
+    codes = nearest_codes(weight_FD)
+    return None if codes is None else packed(codes, weight_FD.dtype)
+
+
+def nearest_codes(weight_FD: Tensor) -> Codes | None:
+    """Return those of `rounded_to_eight`; None where blocks are cut."""
     outputs, depth = weight_FD.shape
     if outputs % _BLOCK or depth % _BLOCK:
         return None
@@ -158,7 +164,7 @@ def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
     codes = (blocks / scale.clamp(min=torch.finfo(torch.float32).tiny)).clamp(-_MOST_E4M3, _MOST_E4M3)
     codes_FD = codes.to(torch.float8_e4m3fn).view(outputs, depth)
     scale_FG = scale.view(outputs // _BLOCK, -1).repeat_interleave(_BLOCK, 0)
-    return packed(Codes(codes_FD, scale_FG), weight_FD.dtype)
+    return Codes(codes_FD, scale_FG)
 
 
 def rounded_to_four(
@@ -192,7 +198,7 @@ def _upper(table: Tensor, short: bool) -> Tensor:
     return (table >> 16).to(torch.int16).view(torch.bfloat16 if short else torch.float16).float()
 
 
-def _shared(scale_FG: Tensor) -> int:
+def shared_lines(scale_FG: Tensor) -> int:
     """Return how often lines may be halved and still have one scale a part of neighbours."""
     size, shift = _MOST_SHARED, _MOST_SHARED.bit_length() - 1
     while size > 1:

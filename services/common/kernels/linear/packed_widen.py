@@ -7,10 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.linear.packed_weight import GROUP, PackedWeight
+from services.common.kernels.linear.packed_weight import GROUP as INPUTS
+from services.common.kernels.linear.packed_weight import PackedWeight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
-_GROUP = tl.constexpr(GROUP)
+GROUP = tl.constexpr(INPUTS)
 _LINES, _WARPS = 64, 4
 
 
@@ -19,7 +20,7 @@ def widened(weight: PackedWeight) -> Tensor:
     outputs, depth = weight.shape
     wide_FD = torch.empty((outputs, depth), dtype=weight.dtype, device=weight.device)
     groups, row_scales = weight.scale_GL.shape
-    _widen_kernel[(depth // GROUP, triton.cdiv(outputs, _LINES))](
+    _widen_kernel[(depth // INPUTS, triton.cdiv(outputs, _LINES))](
         weight.codes_FB.view(torch.int32), weight.scale_GL, wide_FD, outputs, depth, row_scales if groups > 1 else 0,
         weight.shift, BITS=weight.bits, SHORT=weight.short, LINES=_LINES, PDL=PDL, num_warps=_WARPS, **LAUNCH,
     )  # fmt: skip
@@ -41,8 +42,8 @@ def _widen_kernel(
     allow_next(PDL)
     await_previous(PDL)
     numbers = _eights(codes, scale, LINES) if BITS == 8 else _fours(codes, scale, LINES, SHORT)
-    place = line * depth + (group * _GROUP + tl.arange(0, _GROUP))[None, :]
-    tl.store(wide_ptr + place, _to_bfloat16(numbers).to(wide_ptr.dtype.element_ty), mask=known[:, None])
+    place = line * depth + (group * GROUP + tl.arange(0, GROUP))[None, :]
+    tl.store(wide_ptr + place, to_bfloat16(numbers).to(wide_ptr.dtype.element_ty), mask=known[:, None])
 
 
 @triton.jit
@@ -55,7 +56,7 @@ def _eights(codes, scale, LINES: tl.constexpr):
     low = tl.join(_eight(codes, scale, 1), _eight(codes, scale, 3))
     high = tl.join(_eight(codes, scale, 0), _eight(codes, scale, 2))
     numbers = tl.reshape(tl.join(low, high), (LINES, 4, 2, 4, 2, 2))
-    return tl.reshape(tl.permute(numbers, (0, 2, 3, 5, 1, 4)), (LINES, _GROUP))
+    return tl.reshape(tl.permute(numbers, (0, 2, 3, 5, 1, 4)), (LINES, GROUP))
 
 
 @triton.jit
@@ -63,7 +64,7 @@ def _fours(codes, scale, LINES: tl.constexpr, SHORT: tl.constexpr):
     """Return a group's numbers in order [LINES, 128]; words are by lane and pair of instructions."""
     first, second = _of_instruction(codes, scale, 0, SHORT), _of_instruction(codes, scale, 8, SHORT)
     numbers = tl.reshape(tl.join(first, second), (LINES, 4, 4, 2, 2, 2))
-    return tl.reshape(tl.permute(numbers, (0, 2, 5, 4, 1, 3)), (LINES, _GROUP))
+    return tl.reshape(tl.permute(numbers, (0, 2, 5, 4, 1, 3)), (LINES, GROUP))
 
 
 @triton.jit
@@ -98,7 +99,7 @@ def _upper(scale, SHORT: tl.constexpr):
 
 
 @triton.jit
-def _to_bfloat16(number):
+def to_bfloat16(number):
     """Round numbers to those of bfloat16, halves to even, as float32. Triton's interpreter would cut them off."""
     bits = number.to(tl.int32, bitcast=True)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)

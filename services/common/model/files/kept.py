@@ -9,7 +9,13 @@ from torch import Tensor
 
 from services.common.kernels.linear.grouped.weight import GroupedWeight, rounded
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from services.common.kernels.linear.packed_weight import PackedWeight, rounded_to_eight, rounded_to_four
+from services.common.kernels.linear.packed_weight import (
+    Codes,
+    PackedWeight,
+    nearest_codes,
+    rounded_to_eight,
+    rounded_to_four,
+)
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
@@ -17,7 +23,8 @@ from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import Shape
 from services.common.model.files.widened import CUT, NOT_GROUPED, NOT_WHOLE, WidenedCheckpoint
 
-_FOUR = 4
+EIGHT, _FOUR = 8, 4
+"""Bits of codes."""
 
 
 @runtime_checkable
@@ -34,6 +41,16 @@ def read_weight(source: TensorSource, name: str, shape: Shape, dtype: torch.dtyp
     if isinstance(source, WeightSource):
         return source.read_weight(name, shape, dtype)
     return source.read(name, shape, dtype)
+
+
+def keeps_codes_of_experts(source: TensorSource) -> bool:
+    """Whether experts are the codes of their file, where they have such."""
+    return isinstance(source, CodedWeights) and source.bits == EIGHT
+
+
+def read_codes(source: TensorSource, name: str, shape: Shape, dtype: torch.dtype) -> Codes | None:
+    """Return the codes of e4m3 of an expert's weight; None where its source keeps none, or has others."""
+    return source.expert_codes(name, shape, dtype) if isinstance(source, CodedWeights) else None
 
 
 class _Kept:
@@ -109,7 +126,7 @@ class CodedWeights(_Kept):
     def __init__(self, source: WidenedCheckpoint | RandomCheckpoint, bits: int = 8, beside: bool = False) -> None:
         """`bits` are those of random weights. With `beside` weights have their numbers too."""
         super().__init__(source)
-        self._beside = beside
+        self._beside, self.bits = beside, bits
         self._round = rounded_to_four if bits == _FOUR else rounded_to_eight
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
@@ -120,6 +137,18 @@ class CodedWeights(_Kept):
         """
         weight = self._read(name, shape, dtype)
         return replace(weight, beside=self._beside) if isinstance(weight, PackedWeight) else weight
+
+    def expert_codes(self, name: str, shape: Shape, dtype: torch.dtype) -> Codes | None:
+        """Return an expert's weight as the codes of the file, or those nearest to random numbers; None for others.
+
+        Raises:
+            ModelError: as the source does.
+        """
+        if self.bits != EIGHT:
+            return None
+        if isinstance(self._source, RandomCheckpoint):
+            return nearest_codes(self._source.read(name, shape, dtype))
+        return self._source.codes_of(name, shape)
 
     def _read(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
         if isinstance(self._source, RandomCheckpoint):

@@ -107,12 +107,10 @@ class WidenedCheckpoint:
         Raises:
             ModelError: it is not packed so, or holds what is no number.
         """
-        prefix = name.removesuffix(_WEIGHT)
-        if prefix in self._packed and isinstance(self.format, CodedFormat):
-            found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
-            weight = grouped(found, dtype) if found is not None and _are_numbers(found) else None
-            if weight is not None:
-                return weight
+        found = self.codes_of(name, shape)
+        weight = None if found is None else grouped(found, dtype)
+        if weight is not None:
+            return weight
         raise ModelError(f"{self.folder}: {name} {NOT_GROUPED}")
 
     def read_codes(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
@@ -121,14 +119,21 @@ class WidenedCheckpoint:
         Raises:
             ModelError: as `read`.
         """
+        found = self.codes_of(name, shape)
+        weight = None if found is None else packed(found, dtype)
+        return self.read(name, shape, dtype) if weight is None else weight
+
+    def codes_of(self, name: str, shape: Shape) -> Codes | None:
+        """Return the codes and scales of a matrix; None where the file has none, or they hold what is no number.
+
+        Raises:
+            ModelError: as `read`.
+        """
         prefix = name.removesuffix(_WEIGHT)
-        if prefix in self._packed and isinstance(self.format, CodedFormat) and len(shape) == 2:
-            found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
-            if found is not None and _are_numbers(found):
-                weight = packed(found, dtype)
-                if weight is not None:
-                    return weight
-        return self.read(name, shape, dtype)
+        if prefix not in self._packed or not isinstance(self.format, CodedFormat) or len(shape) != 2:
+            return None
+        found = self.format.codes(prefix, shape, self._read_parts(prefix, self.format.parts(prefix, shape)))
+        return found if found is not None and _are_numbers(found) else None
 
     def read_integers(self, name: str, shape: Shape) -> Tensor:
         """As the source does."""

@@ -79,7 +79,7 @@ def _routed(
     """Return which experts rows take, and where these lie; `early`: what is older than gates is complete by then."""
     rating = Rating(own.bias_E, own.scale_E, experts.cap, experts.factor)
     at_2E = None if own.cold is None else own.cold.at_2E
-    stack = ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E, own.followed)
+    stack = ExpertStack(own.gate_up_EFD, own.down_EDF, at_2E, own.followed, own.scales)
     routes = route(
         gates_TF, live_T, experts.count, experts.top_k, experts.renorm, own.uses_E, rating, stack.followed, early
     )

@@ -11,8 +11,8 @@ from torch import Tensor
 from services.common.model.fields.errors import ModelError
 from services.common.model.spec import Experts, ModelSpec
 
-_UNIT = 8
-"""Numbers that places are a multiple of: what a thread reads at once."""
+_UNIT, _UNIT_CODES = 8, 16
+"""Numbers, or codes of a byte, that places are a multiple of: what a thread reads at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class ColdExperts:
     """Both products [places, F, D] of a layer's experts, on the device and in host memory, which is locked for a GPU.
 
     `place_E` is where each expert lies: places of the device come first. `at_2E`, on the device, says the same of both
-    products, in multiples of eight numbers behind the device's.
+    products, in multiples of eight numbers, or sixteen codes, behind the device's.
     """
 
     device: tuple[Tensor, Tensor]
@@ -81,6 +81,12 @@ def held(spec: ModelSpec, expert_bytes: int, itemsize: int) -> ModelSpec:
     return replace(spec, layers=layers)
 
 
+def expert_elements(spec: ModelSpec) -> int:
+    """Return how many numbers the experts have that a file may keep as codes, or that may lie in host memory."""
+    own = [layer.ffn for layer in spec.layers if isinstance(layer.ffn, Experts)]
+    return sum(3 * spec.hidden_size * ffn.inner * ffn.count for ffn in own)
+
+
 def new_experts(
     count: int, resident: int, shapes: tuple[tuple[int, int], tuple[int, int]], like: Tensor
 ) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
@@ -92,8 +98,9 @@ def new_experts(
     first, second = (like.new_empty((resident, *shape)) for shape in shapes)
     if resident == count:
         return (first, second), None
-    if any(prod(shape) % _UNIT for shape in shapes):
-        raise ModelError(f"experts of {shapes} cannot lie in host memory: they are no multiple of {_UNIT} numbers")
+    unit = _unit(like.dtype)
+    if any(prod(shape) % unit for shape in shapes):
+        raise ModelError(f"experts of {shapes} cannot lie in host memory: they are no multiple of {unit} numbers")
     hosts = [_host_stack((count - resident, *shape), like.dtype) for shape in shapes]
     at_2E = torch.stack([_places(stack, host) for stack, host in zip((first, second), hosts, strict=True)])
     cold = ColdExperts((first, second), (hosts[0], hosts[1]), at_2E.to(like.device), list(range(count)))
@@ -110,9 +117,13 @@ def stack_of(index: int, stack: Tensor, host: Tensor | None) -> Tensor:
     return host[index - len(stack)]
 
 
+def _unit(dtype: torch.dtype) -> int:
+    return _UNIT_CODES if dtype == torch.uint8 else _UNIT
+
+
 def _places(stack: Tensor, host: Tensor) -> Tensor:
     """Return where experts lie behind the stack, in units."""
-    unit, size = _UNIT * stack.itemsize, stack[0].nbytes
+    unit, size = _unit(stack.dtype) * stack.itemsize, stack[0].nbytes
     between = host.data_ptr() - stack.data_ptr()
     assert between % unit == 0 and size % unit == 0, "memory is aligned to more than a unit"
     near = [place * size for place in range(len(stack))]

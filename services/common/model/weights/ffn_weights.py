@@ -6,13 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from services.common.kernels.experts.scales import ExpertScales, are_taken
+from services.common.kernels.linear.packed_weight import Codes
 from services.common.kernels.linear.weight import Weight
+from services.common.model.fields.errors import ModelError
 from services.common.model.spec import Beside, Dense, Experts
 from services.common.model.weights.expert_memory import ColdExperts, new_experts, stack_of
 
 STACKED = "mlp.experts.gate_up_proj"
 """In a block that has it, the experts of each product are one tensor; otherwise each has tensors of its own."""
 _DOWN_STACKED = "mlp.experts.down_proj"
+_EXPERT = "mlp.experts"
 _BESIDE_NORMS = tuple(
     f"{name}.weight"
     for name in ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
@@ -42,7 +46,8 @@ class ExpertWeights:
     `router_FD` has a row for each expert, and behind them that of the gate of the part that all rows take, `shared`;
     zeros fill it up to a number of rows that kernels like. `bias_E` counts for the choice of experts alone, and
     `scale_E` multiplies their weights. Where some experts are `cold`, the stacks are of the others. `uses_E`, int32,
-    counts forwards in which an expert had rows.
+    counts forwards in which an expert had rows. With `scales`, which all experts have on the device, the stacks are
+    codes.
     """
 
     router_FD: Tensor
@@ -53,11 +58,12 @@ class ExpertWeights:
     bias_E: Tensor | None = None
     scale_E: Tensor | None = None
     cold: ColdExperts | None = None
+    scales: tuple[ExpertScales, ExpertScales] | None = None
 
     @property
     def followed(self) -> bool:
         """Whether the part that all rows take lies behind the experts, in the same memory, as if it were one more."""
-        if self.shared is None or self.cold is not None:
+        if self.shared is None or self.cold is not None or self.scales is not None:
             return False
         pairs = ((self.gate_up_EFD, self.shared.gate_up_FD), (self.down_EDF, self.shared.down_DF))
         return all(
@@ -69,8 +75,18 @@ class ExpertWeights:
 
     @property
     def expert_bytes(self) -> int:
-        """Bytes of one expert."""
+        """Bytes of one expert, without its scales."""
         return self.gate_up_EFD[0].nbytes + self.down_EDF[0].nbytes
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the codes of all experts, a number each; 0: they are numbers."""
+        return self.expert_bytes * len(self.uses_E) if self.scales else 0
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of their scales."""
+        return sum(scales.scale_EGL.nbytes for scales in self.scales or ())
 
     @property
     def products(self) -> tuple[Weight, ...]:
@@ -134,11 +150,16 @@ def _expert_shapes(ffn: Experts, hidden: int, stacked: bool) -> dict[str, tuple[
 
 
 def read_ffn(
-    ffn: Dense | Experts | Beside, read: Callable[..., Tensor], stacked: bool, weigh: Callable[..., Weight]
+    ffn: Dense | Experts | Beside,
+    read: Callable[..., Tensor],
+    stacked: bool,
+    weigh: Callable[..., Weight],
+    decode: Callable[[str], Codes | None] = lambda _: None,
 ) -> FfnWeights:
     """Read a feed-forward part by `read`, which takes names in a block and concatenates their tensors.
 
-    `weigh` does so for the products of a dense part, whose weights it may leave packed.
+    `weigh` does so for the products of a dense part, whose weights it may leave packed. `decode` gives an expert's
+    codes by a name, where they are kept.
 
     Raises:
         ModelError: a tensor is missing, mis-shaped or not finite.
@@ -149,12 +170,18 @@ def read_ffn(
         return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
     router_FD = filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
-    (gate_up_EFD, down_EDF), cold = (_read_stacked if stacked else _read_experts)(ffn, read, router_FD)
+    coded = None if stacked else _read_coded(ffn, decode, router_FD.shape[1], router_FD.device)
+    if coded is not None:
+        gate_up_EFD, down_EDF = coded.stacks
+        cold = coded.cold
+    else:
+        (gate_up_EFD, down_EDF), cold = (_read_stacked if stacked else _read_experts)(ffn, read, router_FD)
     return ExpertWeights(
         router_FD=router_FD,
         gate_up_EFD=gate_up_EFD[: ffn.resident or ffn.count],
         down_EDF=down_EDF[: ffn.resident or ffn.count],
         cold=cold,
+        scales=None if coded is None else coded.scales,
         uses_E=_unused(ffn, router_FD),
         shared=_read_shared(ffn, read, gate_up_EFD, down_EDF) if ffn.shared else None,
         bias_E=read("mlp.experts.e_score_correction_bias") if ffn.sigmoid else None,
@@ -204,13 +231,56 @@ def _read_experts(
     stacks, cold = _new_experts(ffn, like_FD)
     for index in range(ffn.count):
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
-        _read_into(both_FD, down_DF, f"mlp.experts.{index}", read)
+        _read_into(both_FD, down_DF, f"{_EXPERT}.{index}", read)
     return stacks, cold
+
+
+@dataclass(frozen=True)
+class _Coded:
+    """Experts as codes."""
+
+    stacks: tuple[Tensor, Tensor]
+    cold: ColdExperts | None
+    scales: tuple[ExpertScales, ExpertScales]
+
+
+def _read_coded(
+    ffn: Experts, decode: Callable[[str], Codes | None], hidden: int, device: torch.device
+) -> _Coded | None:
+    """Read experts one by one as codes; None where they are others.
+
+    Raises:
+        ModelError: some are codes and others are not.
+    """
+    names = [f"{_EXPERT}.{index}.{name}_proj.weight" for index in range(ffn.count) for name in ("gate", "up", "down")]
+    if _taken(decode, names[0]) is None:
+        return None
+    like = torch.empty((0, hidden), dtype=torch.uint8, device=device)
+    stacks, cold = new_experts(ffn.count, ffn.resident or ffn.count, _shapes_of(ffn, hidden), like)
+    scales: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for index in range(ffn.count):
+        both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
+        gate, up, down = (_taken(decode, name) for name in names[3 * index : 3 * index + 3])
+        if gate is None or up is None or down is None:
+            raise ModelError(
+                f"{_EXPERT}.{index} has no codes of e4m3 that kernels take, though others have: set fp8_products to false"
+            )
+        both_FD[: ffn.inner].copy_(gate.codes_FD.view(torch.uint8))
+        both_FD[ffn.inner :].copy_(up.codes_FD.view(torch.uint8))
+        down_DF.copy_(down.codes_FD.view(torch.uint8))
+        scales[0].append(torch.cat((gate.scale_FG, up.scale_FG)))
+        scales[1].append(down.scale_FG)
+    return _Coded(stacks, cold, (ExpertScales.of(scales[0], device), ExpertScales.of(scales[1], device)))
+
+
+def _taken(decode: Callable[[str], Codes | None], name: str) -> Codes | None:
+    codes = decode(name)
+    return codes if codes is not None and are_taken(codes) else None
 
 
 def _read_shared(ffn: Experts, read: Callable[..., Tensor], gate_up_EFD: Tensor, down_EDF: Tensor) -> DenseWeights:
     """Read the part that all rows take, into its place behind the experts where it has one."""
-    if not _behind(ffn):
+    if not _behind(ffn) or gate_up_EFD.dtype == torch.uint8:
         return _read_dense("mlp.shared_expert", read)
     _read_into(gate_up_EFD[ffn.count], down_EDF[ffn.count], "mlp.shared_expert", read)
     return DenseWeights(gate_up_EFD[ffn.count], down_EDF[ffn.count])
@@ -224,8 +294,13 @@ def _read_into(both_FD: Tensor, down_DF: Tensor, prefix: str, read: Callable[...
 
 
 def _new_experts(ffn: Experts, like_FD: Tensor) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
-    hidden, inner, count = like_FD.shape[1], ffn.inner, ffn.count + _behind(ffn)
-    return new_experts(count, ffn.resident or count, ((2 * inner, hidden), (hidden, inner)), like_FD)
+    count = ffn.count + _behind(ffn)
+    return new_experts(count, ffn.resident or count, _shapes_of(ffn, like_FD.shape[1]), like_FD)
+
+
+def _shapes_of(ffn: Experts, hidden: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shapes of an expert's products."""
+    return (2 * ffn.inner, hidden), (hidden, ffn.inner)
 
 
 def _behind(ffn: Experts) -> bool:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from services.common.kernels.linear.packed_weight import PackedWeight
+from services.common.kernels.linear.packed_weight import Codes, PackedWeight
 from services.common.kernels.linear.weight import Weight, changed, joined
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource
-from services.common.model.files.kept import read_weight
-from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
+from services.common.model.files.kept import read_codes, read_weight
+from services.common.model.spec import Attention, Delta, Dense, Experts, LayerSpec, ModelSpec
 from services.common.model.weights.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.weights.ffn_weights import (
     STACKED,
@@ -134,8 +134,11 @@ def weight_bytes(weights: ModelWeights) -> int:
     found = [weight for layer in weights.layers for weight in (*_mixing(layer.mixer), *layer.ffn.products)]
     kept = [weight for weight in found if not isinstance(weight, Tensor)]
     others = weights.elements - sum(prod(weight.shape) for weight in kept)
-    cold = sum(own.cold.nbytes for own in mixtures(weights) if own.cold is not None)
-    return weights.embed_VD.itemsize * others + sum(weight.nbytes for weight in kept) - cold
+    experts = mixtures(weights)
+    cold = sum(own.cold.nbytes for own in experts if own.cold is not None)
+    coded, scales = sum(own.code_bytes for own in experts), sum(own.scale_bytes for own in experts)
+    plain = weights.embed_VD.itemsize * (others - coded)
+    return plain + coded + scales + sum(weight.nbytes for weight in kept) - cold
 
 
 def mixtures(weights: ModelWeights) -> tuple[ExpertWeights, ...]:
@@ -253,14 +256,18 @@ def read_layer(
         own = [f"{prefix}.{name}" for name in names]
         return joined([read_weight(checkpoint, name, shapes[name], dtype) for name in own]).to(device)
 
+    def decode(name: str) -> Codes | None:
+        own = f"{prefix}.{name}"
+        return read_codes(checkpoint, own, shapes[own], dtype)
+
     mixer = layer.mixer
-    of_products = weigh if keeps_packed(layer) else read
+    of_products = weigh if keeps_packed(layer) or mixes_packed(layer) else read
     before_D, between_D, *around = (read(f"{name}.weight") for name in (_SANDWICH if layer.sandwich else _NORMS))
     return LayerWeights(
         input_norm_D=before_D,
         mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read, of_products),
         post_norm_D=between_D,
-        ffn=read_ffn(layer.ffn, read, f"{prefix}.{STACKED}" in shapes, of_products),
+        ffn=read_ffn(layer.ffn, read, f"{prefix}.{STACKED}" in shapes, of_products, decode),
         mixed_norm_D=around[0] if around else None,
         fed_norm_D=around[1] if around else None,
         scale_1=read(_SCALE) if layer.scaled else None,
@@ -271,6 +278,12 @@ def keeps_packed(layer: LayerSpec) -> bool:
     """Whether the products of a block may read weights as a file has them."""
     mixer = layer.mixer
     return isinstance(mixer, Attention) and isinstance(layer.ffn, Dense) and not (mixer.gated or mixer.head_gates)
+
+
+def mixes_packed(layer: LayerSpec) -> bool:
+    """Whether the same holds for the mixer of a block with experts."""
+    mixer = layer.mixer
+    return isinstance(mixer, Attention) and isinstance(layer.ffn, Experts) and not (mixer.gated or mixer.head_gates)
 
 
 def _read_attention(

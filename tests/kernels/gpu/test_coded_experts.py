@@ -1,0 +1,98 @@
+"""Experts that are codes of e4m3: the bits of those that are the numbers which the codes mean."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.experts.kernel import ExpertStack, multiply_experts, route
+from services.common.kernels.experts.scales import ExpertScales, are_taken
+from services.common.kernels.experts.tiling import Tiling
+from services.common.kernels.linear.packed_weight import Codes, nearest_codes
+from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, randn
+from tests.kernels.gpu.test_experts import COUNT, EPS, TOP_K, rows_of
+
+HIDDEN, INNER = 256, 128
+CUTS = [Tiling(16, band=64, depth=128, more=16)]
+CUTS += [] if INTERPRETED else [Tiling(16, depth=128), Tiling(32, depth=128), Tiling(128, band=128, warps=8, more=32)]
+KINDS = ("blocks", "lines", "tensor", "groups of lines")
+
+
+def codes_of(weight_FD: Tensor, kind: str, seed: int) -> Codes:
+    """Codes near to a weight, with scales as files have them; those of groups are any numbers."""
+    outputs, depth = weight_FD.shape
+    if kind == "blocks":
+        found = nearest_codes(weight_FD)
+        assert found is not None
+        return found
+    if kind == "groups of lines":
+        scale_FG = randn(outputs, depth // 128, seed=seed).abs() * 0.003
+    else:
+        scale_FG = weight_FD.float().abs().amax(1, keepdim=True) / 448
+        scale_FG = scale_FG.amax(0, keepdim=True).expand(outputs, 1) if kind == "tensor" else scale_FG
+    wide_FD = weight_FD.float() / scale_FG.repeat_interleave(depth // scale_FG.shape[1], 1)
+    return Codes(wide_FD.clamp(-448, 448).to(torch.float8_e4m3fn), scale_FG)
+
+
+def stacks(kind: str, dtype: torch.dtype) -> tuple[ExpertStack, ExpertStack]:
+    """Experts as codes, and as the numbers that these mean."""
+    coded, scales, numbers = [], [], []
+    for seed, (outputs, depth) in enumerate(((2 * INNER, HIDDEN), (HIDDEN, INNER))):
+        parts = [
+            codes_of(randn(outputs, depth, seed=9 * seed + one) * 0.2, kind, 99 * seed + one) for one in range(COUNT)
+        ]
+        assert all(map(are_taken, parts))
+        coded.append(torch.stack([part.codes_FD.view(torch.uint8) for part in parts]))
+        scales.append(ExpertScales.of([part.scale_FG for part in parts], torch.device(DEVICE)))
+        numbers.append(scales[-1].widened(coded[-1]).to(dtype))
+        for part, number_FD in zip(parts, numbers[-1], strict=True):
+            scale_FD = part.scale_FG.repeat_interleave(depth // part.scale_FG.shape[1], 1)
+            assert torch.equal(number_FD, (part.codes_FD.float() * scale_FD).bfloat16().to(dtype))
+    return ExpertStack(coded[0], coded[1], scales=(scales[0], scales[1])), ExpertStack(numbers[0], numbers[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 40])
+def test_parts_have_the_bits_of_numbers(dtype: torch.dtype, kind: str, rows: int) -> None:
+    """In every cut, beside padding."""
+    coded, numbers = stacks(kind, dtype)
+    normed, live_T = rows_of(rows, HIDDEN, dtype), torch.arange(rows, device=DEVICE) % 5 != 1
+    gates_TF = randn(rows, 16, seed=8)
+    for cut in CUTS:
+        # What routes count tiles in serves one product.
+        got_TKD, expected_TKD = (
+            multiply_experts(normed, route(gates_TF, live_T, COUNT, TOP_K, True), own, EPS, cut)
+            for own in (coded, numbers)
+        )
+        assert torch.equal(got_TKD[live_T], expected_TKD[live_T]), cut
+
+
+def test_scales_are_kept_as_few_as_say_the_same() -> None:
+    """One for 128 lines of blocks, one for each line where lines differ, and none is shared by two experts."""
+    shapes = {}
+    for kind in KINDS:
+        scales = stacks(kind, torch.float32)[0].scales
+        assert scales is not None
+        shapes[kind] = [(tuple(one.scale_EGL.shape), one.shift) for one in scales]
+    assert shapes == {
+        "blocks": [((COUNT, 2, 2), 7), ((COUNT, 1, 2), 7)],
+        "lines": [((COUNT, 1, 2 * INNER), 0), ((COUNT, 1, HIDDEN), 0)],
+        "tensor": [((COUNT, 1, 2), 7), ((COUNT, 1, 2), 7)],
+        "groups of lines": [((COUNT, 2, 2 * INNER), 0), ((COUNT, 1, HIDDEN), 0)],
+    }
+
+
+def test_steps_that_lie_across_two_groups_are_refused() -> None:
+    coded, _ = stacks("blocks", torch.float32)
+    routes = route(randn(2, 16, seed=8), None, COUNT, TOP_K, True)
+    with pytest.raises(AssertionError, match="share their scales"):
+        multiply_experts(rows_of(2, HIDDEN, torch.float32), routes, coded, EPS, Tiling(16, depth=512))
+
+
+@pytest.mark.parametrize(
+    ("depth", "groups", "taken"), [(256, 2, True), (256, 1, True), (192, 1, False), (256, 4, False)]
+)
+def test_groups_of_other_sizes_are_left_to_numbers(depth: int, groups: int, taken: bool) -> None:
+    codes_FD = torch.zeros(16, depth, dtype=torch.float8_e4m3fn)
+    assert are_taken(Codes(codes_FD, torch.ones(16, groups))) is taken
+    assert not are_taken(Codes(codes_FD.view(torch.uint8), torch.ones(16, groups), torch.zeros(16, groups)))
