@@ -168,9 +168,8 @@ def load_target(
     if where.type == "cuda":
         refuse_without_kernels(spec, dtype)
         keep_order()
-    if expert_bytes:
-        if not (where.type == "cuda" or INTERPRETED):
-            raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
+    if expert_bytes and not (where.type == "cuda" or INTERPRETED):
+        raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     if activations != AUTO:
         checkpoint = _rounding(spec, checkpoint, activations, where)

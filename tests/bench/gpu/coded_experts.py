@@ -98,7 +98,7 @@ def lines_of(layers: Sequence[CodedLayer], rows: int) -> Iterator[str]:
         layer.take(layer.numbers)
     own, (distinct, floor_us) = tiling(rows * shape.top_k, shape.count), floor(layers, rows)
     routed, up, down, whole = (micros(layers, rows, own, stage) for stage in ("sort", "up", "down", "combine"))
-    yield f"{rows:5} bf16 up {up - routed:6.1f} down {down - up:6.1f} whole {whole:6.1f} of {floor_us:6.1f}, {distinct:.0f}"
+    yield f"{rows:5} bf16 up {up - routed:5.1f} down {down - up:5.1f} all {whole:6.1f} of {floor_us:.1f} {distinct:.0f}"
     for layer in layers:
         layer.take(layer.codes)
     for cut in cuts(shape, rows):

@@ -1,5 +1,7 @@
 """Experts that are codes of e4m3: the bits of those that are the numbers which the codes mean."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,8 +10,12 @@ from services.common.kernels.experts.kernel import ExpertStack, multiply_experts
 from services.common.kernels.experts.scales import ExpertScales, are_taken
 from services.common.kernels.experts.tiling import Tiling
 from services.common.kernels.linear.packed_weight import Codes, nearest_codes
+from services.common.model import load_target
 from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, randn
 from tests.kernels.gpu.test_experts import COUNT, EPS, TOP_K, rows_of
+from tests.kernels.gpu.test_hybrid_model import PLAIN, run
+from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 HIDDEN, INNER = 256, 128
 CUTS = [Tiling(16, band=64, depth=128, more=16)]
@@ -96,3 +102,27 @@ def test_groups_of_other_sizes_are_left_to_numbers(depth: int, groups: int, take
     codes_FD = torch.zeros(16, depth, dtype=torch.float8_e4m3fn)
     assert are_taken(Codes(codes_FD, torch.ones(16, groups))) is taken
     assert not are_taken(Codes(codes_FD.view(torch.uint8), torch.ones(16, groups), torch.zeros(16, groups)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_model_of_codes_has_the_bits_of_its_twin_wherever_experts_lie(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the device, some in host memory, and when they have changed places; scales stay where they are."""
+    monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
+    shape = TinyShape(vocab=270, hidden=128, inner=128, layers=1, heads=1, kv_heads=1, draft_layers=1, taps=(0,))
+    changes = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+    folder = write_tiny(tmp_path, 3, shape, std=0.1, family="qwen3_moe", dtype=torch.bfloat16, changes=changes).target
+    pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["fp8-bf16"])
+    cuts, codes = ((5, 4, True), PLAIN), {8: 0}
+    expected, _ = run(load_target(tmp_path / "twin", dtype, DEVICE), cuts)
+    whole = load_target(folder, dtype, DEVICE, codes=codes)
+    assert torch.equal(run(whole, cuts)[0], expected)
+    (own,) = whole.mixtures
+    held = load_target(folder, dtype, DEVICE, codes=codes, expert_bytes=own.expert_bytes + 7)
+    (some,) = held.mixtures
+    assert some.cold is not None and some.scales is not None and some.cold.resident == 1
+    assert whole.weight_bytes - held.weight_bytes == some.cold.nbytes == 2 * own.expert_bytes
+    assert torch.equal(run(held, cuts)[0], expected)
+    some.cold.exchange(2, 0, (torch.empty_like(some.gate_up_EFD[0]), torch.empty_like(some.down_EDF[0])))
+    assert torch.equal(run(held, cuts)[0], expected)

@@ -280,7 +280,8 @@ def _multiply(
         next_stack, next_scales = scale_EGL.stride(0), scale_EGL.stride(1) if scale_EGL.shape[1] > 1 else 0
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, scale_EGL, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
-        outputs, depth, places.tiles, len(weight_EFD), next_stack, next_scales, shift, 1.0 / depth, eps, RANKS=places.ranks, ROWS=rows, MORE=more,
+        outputs, depth, places.tiles, len(weight_EFD), next_stack, next_scales, shift, 1.0 / depth, eps,
+        RANKS=places.ranks, ROWS=rows, MORE=more,
         BAND=cut.band, DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
         KNOWN=known, SOON=PDL and soon, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

@@ -205,6 +205,25 @@ def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.const
 
 
 @triton.jit
+def first_of_expert(weight_ptr, at_ptr, scales_ptr, number, outputs, depth, GATED: tl.constexpr):
+    """Return where an expert's lines begin."""
+    if at_ptr is None:
+        weight_ptr += number * (2 * outputs if GATED else outputs) * depth
+    else:
+        weight_ptr += tl.load(at_ptr + number) * (8 if scales_ptr is None else 16)
+    return weight_ptr
+
+
+@triton.jit
+def first_scales(scales_ptr, number, line, fitting, next_stack, shift):
+    """Return where the scale of each line lies for its first inputs; None: lines are numbers."""
+    scale_at = scales_ptr
+    if scales_ptr is not None:
+        scale_at = scales_ptr + number * next_stack + (tl.where(fitting, line, 0) >> shift)
+    return scale_at
+
+
+@triton.jit
 def expert_kernel(
     x_ptr, weight_ptr, scales_ptr, at_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
     outputs, depth, most_tiles, behind, next_stack, next_scales, shift, inverse_depth, eps,
@@ -253,13 +272,8 @@ def expert_kernel(
             line = band * LINES + lane
             fitting = line < outputs
         scale = scales_of(squares_ptr, source, used, inverse_depth, eps) if GATED else 1.0
-        if at_ptr is None:
-            weight_ptr += number * (2 * outputs if GATED else outputs) * depth
-        else:
-            weight_ptr += tl.load(at_ptr + number) * (8 if scales_ptr is None else 16)
-        scale_at = None
-        if scales_ptr is not None:
-            scale_at = scales_ptr + number * next_stack + (tl.where(fitting, line, 0) >> shift)
+        weight_ptr = first_of_expert(weight_ptr, at_ptr, scales_ptr, number, outputs, depth, GATED)
+        scale_at = first_scales(scales_ptr, number, line, fitting, next_stack, shift)
         allow_next(SOON)
         if MORE == 0:
             total = multiplied(

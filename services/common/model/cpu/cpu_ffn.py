@@ -66,7 +66,7 @@ class HostExperts(nn.Module):
     def __init__(self, weights: ExpertWeights, experts: Experts) -> None:
         super().__init__()
         self.router, self.gelu = HostRouter(weights, experts), experts.gelu
-        self.gate_up_EFD, self.down_EDF, self.uses_E = weights.gate_up_EFD, weights.down_EDF, weights.uses_E
+        (self.gate_up_EFD, self.down_EDF), self.uses_E = weights.numbers, weights.uses_E
 
     def forward(self, normed_TD: Tensor) -> Tensor:
         """Return what is added to the stream [T, D]."""
@@ -112,7 +112,7 @@ class HostBeside(nn.Module):
         super().__init__()
         experts = weights.experts
         self.dense, self.router = HostSwiGlu(weights.dense, record.dense.gelu), HostRouter(experts, record.experts)
-        self.gate_up_EFD, self.down_EDF, self.gelu = experts.gate_up_EFD, experts.down_EDF, record.experts.gelu
+        (self.gate_up_EFD, self.down_EDF), self.gelu = experts.numbers, record.experts.gelu
         self.dense_norm_D, self.into_norm_D, self.mixed_norm_D = (
             weights.dense_norm_D,
             weights.into_norm_D,

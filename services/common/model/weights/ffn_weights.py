@@ -79,6 +79,15 @@ class ExpertWeights:
         return self.gate_up_EFD[0].nbytes + self.down_EDF[0].nbytes
 
     @property
+    def numbers(self) -> tuple[Tensor, Tensor]:
+        """Both stacks as numbers, of codes those that they mean."""
+        own = self.gate_up_EFD, self.down_EDF
+        if self.scales is None:
+            return own
+        first, second = (scales.widened(codes) for scales, codes in zip(self.scales, own, strict=True))
+        return first.to(self.router_FD.dtype), second.to(self.router_FD.dtype)
+
+    @property
     def code_bytes(self) -> int:
         """Bytes of the codes of all experts, a number each; 0: they are numbers."""
         return self.expert_bytes * len(self.uses_E) if self.scales else 0
@@ -170,7 +179,7 @@ def read_ffn(
         return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
     router_FD = filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
-    coded = None if stacked else _read_coded(ffn, decode, router_FD.shape[1], router_FD.device)
+    coded = None if stacked else _read_coded(ffn, read, decode, router_FD)
     if coded is not None:
         gate_up_EFD, down_EDF = coded.stacks
         cold = coded.cold
@@ -217,7 +226,7 @@ def _read_stacked(
     """Read the experts of each product at once, and copy them where they do not lie alone."""
     if not ffn.resident and not _behind(ffn):
         return (read(STACKED), read(_DOWN_STACKED)), None
-    stacks, cold = _new_experts(ffn, like_FD)
+    stacks, cold = _new_experts(ffn, like_FD, ffn.count + _behind(ffn))
     for number, name in enumerate((STACKED, _DOWN_STACKED)):
         for index, expert in enumerate(read(name)):
             stack_of(index, stacks[number], cold.host[number] if cold else None).copy_(expert)
@@ -228,7 +237,7 @@ def _read_experts(
     ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor
 ) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
     """Read experts one by one into their places: of a layer's gigabytes there is never a second copy."""
-    stacks, cold = _new_experts(ffn, like_FD)
+    stacks, cold = _new_experts(ffn, like_FD, ffn.count + _behind(ffn))
     for index in range(ffn.count):
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
         _read_into(both_FD, down_DF, f"{_EXPERT}.{index}", read)
@@ -245,37 +254,36 @@ class _Coded:
 
 
 def _read_coded(
-    ffn: Experts, decode: Callable[[str], Codes | None], hidden: int, device: torch.device
+    ffn: Experts, read: Callable[..., Tensor], decode: Callable[[str], Codes | None], like_FD: Tensor
 ) -> _Coded | None:
-    """Read experts one by one as codes; None where they are others.
+    """Read experts one by one as codes; None where they are others: the first gate and product behind it say so.
 
     Raises:
-        ModelError: some are codes and others are not.
+        ModelError: a tensor is missing, mis-shaped or not finite, or some are codes and others are not.
     """
-    names = [f"{_EXPERT}.{index}.{name}_proj.weight" for index in range(ffn.count) for name in ("gate", "up", "down")]
-    if _taken(decode, names[0]) is None:
+
+    def codes_of(name: str) -> Codes:
+        codes = decode(name)
+        if codes is None or not are_taken(codes):
+            read(name)  # which says what is wrong with a tensor
+            raise ModelError(f"{name} has no codes that kernels take, though others have: set fp8_products to false")
+        return codes
+
+    first = [decode(f"{_EXPERT}.0.{name}_proj.weight") for name in ("gate", "down")]
+    if any(codes is None or not are_taken(codes) for codes in first):
         return None
-    like = torch.empty((0, hidden), dtype=torch.uint8, device=device)
-    stacks, cold = new_experts(ffn.count, ffn.resident or ffn.count, _shapes_of(ffn, hidden), like)
+    like = torch.empty((0, like_FD.shape[1]), dtype=torch.uint8, device=like_FD.device)
+    stacks, cold = _new_experts(ffn, like, ffn.count)
     scales: tuple[list[Tensor], list[Tensor]] = ([], [])
     for index in range(ffn.count):
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
-        gate, up, down = (_taken(decode, name) for name in names[3 * index : 3 * index + 3])
-        if gate is None or up is None or down is None:
-            raise ModelError(
-                f"{_EXPERT}.{index} has no codes of e4m3 that kernels take, though others have: set fp8_products to false"
-            )
+        gate, up, down = (codes_of(f"{_EXPERT}.{index}.{name}_proj.weight") for name in ("gate", "up", "down"))
         both_FD[: ffn.inner].copy_(gate.codes_FD.view(torch.uint8))
         both_FD[ffn.inner :].copy_(up.codes_FD.view(torch.uint8))
         down_DF.copy_(down.codes_FD.view(torch.uint8))
         scales[0].append(torch.cat((gate.scale_FG, up.scale_FG)))
         scales[1].append(down.scale_FG)
-    return _Coded(stacks, cold, (ExpertScales.of(scales[0], device), ExpertScales.of(scales[1], device)))
-
-
-def _taken(decode: Callable[[str], Codes | None], name: str) -> Codes | None:
-    codes = decode(name)
-    return codes if codes is not None and are_taken(codes) else None
+    return _Coded(stacks, cold, (ExpertScales.of(scales[0], like.device), ExpertScales.of(scales[1], like.device)))
 
 
 def _read_shared(ffn: Experts, read: Callable[..., Tensor], gate_up_EFD: Tensor, down_EDF: Tensor) -> DenseWeights:
@@ -293,14 +301,9 @@ def _read_into(both_FD: Tensor, down_DF: Tensor, prefix: str, read: Callable[...
     down_DF.copy_(read(f"{prefix}.down_proj.weight"))
 
 
-def _new_experts(ffn: Experts, like_FD: Tensor) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
-    count = ffn.count + _behind(ffn)
-    return new_experts(count, ffn.resident or count, _shapes_of(ffn, like_FD.shape[1]), like_FD)
-
-
-def _shapes_of(ffn: Experts, hidden: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the shapes of an expert's products."""
-    return (2 * ffn.inner, hidden), (hidden, ffn.inner)
+def _new_experts(ffn: Experts, like_FD: Tensor, count: int) -> tuple[tuple[Tensor, Tensor], ColdExperts | None]:
+    hidden, inner = like_FD.shape[1], ffn.inner
+    return new_experts(count, ffn.resident or count, ((2 * inner, hidden), (hidden, inner)), like_FD)
 
 
 def _behind(ffn: Experts) -> bool:
