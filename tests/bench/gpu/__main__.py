@@ -31,7 +31,7 @@ from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.prefill import prefill_rows
 from tests.bench.gpu.results import Results
 from tests.bench.gpu.rig import Rig, RigSettings
-from tests.bench.gpu.shapes import MIXTURES, PROFILES, SHAPES, mixture
+from tests.bench.gpu.shapes import FORMATS, MIXTURES, PROFILES, SHAPES, mixture
 from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 
 Row = dict[str, Any]
@@ -68,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=("quick", "full"), default="quick", help="defaults of what follows")
     parser.add_argument("--shape", choices=sorted({*SHAPES, *MIXTURES}), default="qwen3-4b")
     parser.add_argument("--layers", type=int, default=0, help="of a mixture of experts; 0: few")
+    parser.add_argument("--weights", choices=sorted(FORMATS), default="bf16", help="format of a mixture's files")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--memory-gb", type=float, default=56.0, help="of the pair, weights included")
@@ -122,6 +123,7 @@ def _rig_settings(chosen: argparse.Namespace, slots: int, widths: Sequence[int],
     if chosen.shape in SHAPES:
         return RigSettings(SHAPES[chosen.shape], chosen.device, chosen.dtype, slots, widths, context, memory, chunk)
     shape, family, changes = mixture(chosen.shape, chosen.layers)
+    changes |= FORMATS[chosen.weights]
     return RigSettings(shape, chosen.device, chosen.dtype, slots, widths, context, memory, chunk, family, changes)
 
 

@@ -271,8 +271,9 @@ def of_experts(plan: Plan, name: str, tiny: bool, layers: int = 0) -> Plan:
     """The same with a mixture of so many layers, 0: few; a tiny one has its family alone. Windows get long prompts."""
     shape, family, changes = mixture(name, layers)
     own = (plan.rig.shape, {}) if tiny else (shape, changes)
+    changes = {**plan.rig.changes, **own[1]}  # of the weights' format, too
     sizes = replace(plan.sizes, prompts=PROMPTS) if family in SLIDING and not tiny else plan.sizes
-    return replace(plan, sizes=sizes, rig=replace(plan.rig, shape=own[0], family=family, changes=own[1]))
+    return replace(plan, sizes=sizes, rig=replace(plan.rig, shape=own[0], family=family, changes=changes))
 
 
 def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
