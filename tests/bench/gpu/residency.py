@@ -1,9 +1,9 @@
 """python -m tests.bench.gpu.residency: texts and speed of a mixture whose experts lie partly in host memory.
 
 Few layers in a published shape, random weights and a router that spreads. At each share of experts that the GPU holds
-the same requests run one at a time, plain and with drafts. Texts are compared with those of all experts on the GPU.
-Beside the time of a token stands what its bytes ask for: those of host memory at the rate of a copy over the link,
-measured before, and all others at 4.3 TB/s.
+the same requests run one at a time, plain and with drafts, on a GPU with a round planned ahead, as services do. Texts
+are compared with those of all experts on the GPU. Beside the time of a token stands what its bytes ask for: those of
+host memory at the rate of a copy over the link, measured before, and all others at 4.3 TB/s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.target.build_device import Worker
 from services.target.core.request import RequestSpec
 from tests.bench.gpu.exact.loads import LoadSizes, Text, specs_of
 from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
-from tests.bench.gpu.shapes import MIXTURES, TINY
+from tests.bench.gpu.shapes import FORMATS, MIXTURES, TINY
 
 READ = 4.3e12
 SHARES = (100, 60, 20)
@@ -58,14 +58,14 @@ class Load:
     tokens: int
 
 
-def load_of(name: str, layers: int, tiny: bool) -> Load:
+def load_of(name: str, layers: int, tiny: bool, weights: str = "bf16") -> Load:
     """The load of a GPU, or a tiny one of a CPU."""
     shape, family, changes = MIXTURES[name]
     if tiny:
         return Load(RigShape(TINY, "cpu", "float32", 2, (1, 4), (32,), 128, family), 2, 12)
     own = replace(shape, layers=layers) if layers else shape
-    rig = RigShape(own, "cuda", "bfloat16", 4, (1, 4), (256,), 1024, family, changes)
-    return Load(rig, 4, 192)
+    rig = RigShape(own, "cuda", "bfloat16", 4, (1, 4), (256,), 1024, family, changes | FORMATS[weights])
+    return Load(replace(rig, products="false" if weights == "bf16" else "true"), 4, 192)
 
 
 def link_rate(device: torch.device) -> float:
@@ -108,7 +108,7 @@ def _run(
     worker: Worker, load: Load, share: int, width: int, specs: Sequence[RequestSpec], truth: Truth, number: int,
     link: float,
 ) -> tuple[list[Text], Line, int]:  # fmt: skip
-    rounds = Rounds(worker, Cell(width, 1, load.rig.chunks[-1]), truth, number=number)
+    rounds = Rounds(worker, Cell(width, 1, load.rig.chunks[-1], ahead=load.rig.device == "cuda"), truth, number=number)
     use, before = worker.runner.experts, worker.runner.graphs()
     settle(worker)
     device, host, exchanges = use.read_bytes["device"], use.read_bytes["host"], use.exchanges
@@ -148,7 +148,8 @@ def budget(load: Load, share: int) -> int:
     changes, shape = load.rig.changes, load.rig.shape
     if share == 100 or load.rig.device == "cpu":
         return 0
-    each = 3 * shape.hidden * int(changes["moe_intermediate_size"]) * 2 * shape.layers
+    size = 2 if load.rig.products == "false" else 1
+    each = 3 * shape.hidden * int(changes["moe_intermediate_size"]) * size * shape.layers
     return each * round(int(changes["num_experts"]) * share / 100)
 
 
@@ -174,10 +175,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.residency", description=__doc__)
     parser.add_argument("--model", choices=sorted(MIXTURES), default="30b-a3b")
     parser.add_argument("--layers", type=int, default=0, help="of the target; 0: few")
+    parser.add_argument("--weights", choices=("bf16", "fp8"), default="bf16", help="of the target's file")
     parser.add_argument("--shares", type=int, nargs="+", default=SHARES)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on a CPU, all of it in one memory")
     asked = parser.parse_args()
-    load, expected = load_of(asked.model, asked.layers, asked.tiny), list[list[int]]()
+    load, expected = load_of(asked.model, asked.layers, asked.tiny, asked.weights), list[list[int]]()
     lines = [line for share in asked.shares for line in lines_of(load, share, expected)]
     print(table(lines))
     return int(any(line.differ or line.recaptures for line in lines))
