@@ -125,7 +125,8 @@ def room(asked: Asked) -> Problem | None:
     dtype = asked.dtype or ("bfloat16" if found or asked.device == "cuda" else "float32")
     if dtype not in memory.SIZES or (asked.device == "cuda" and not found):
         return None  # Settings refuse the one, and nothing is known of the other.
-    need = memory.Need(*weights.numbers(target, drafter), asked.expert_bytes)
+    coded = dtype == "bfloat16" and not asked.weightless and weights.has_codes_of_experts(asked.target)
+    need = memory.Need(*weights.numbers(target, drafter), asked.expert_bytes, coded)
     if asked.activations != AUTO:
         need = replace(need, target=-(-need.target // memory.SIZES[dtype]))  # a byte each
     return memory.memory_problem(asked.target.name, need, found, dtype, asked.memory_fraction, asked.pairs)

@@ -33,7 +33,7 @@ class Gpu:
 class Need:
     """Numbers of weights: target, drafter, the tables of which a drafter on a GPU has copies, and the target's experts.
 
-    A GPU holds experts of `expert_bytes`, 0: all.
+    A GPU holds experts of `expert_bytes`, 0: all. Where experts are `coded`, a GPU may have a byte for each number.
     """
 
     target: int
@@ -41,15 +41,22 @@ class Need:
     tables: int
     experts: int = 0
     expert_bytes: int = 0
+    coded: bool = False
+
+    def saved(self, size: int) -> int:
+        """Bytes that codes of experts take less than their numbers."""
+        return (size - 1) * self.experts if self.coded else 0
 
     def beside(self, size: int, pairs: int) -> int:
         """Bytes of the experts that a GPU reads in the memory of its machine."""
-        return pairs * max(0, size * self.experts - self.expert_bytes) if self.expert_bytes else 0
+        own = size * self.experts - self.saved(size)
+        return pairs * max(0, own - self.expert_bytes) if self.expert_bytes else 0
 
     def on_gpu(self, size: int, pairs: int) -> int:
         """Bytes at least, with numbers of `size` bytes, for all pairs of one GPU."""
         copies = self.tables if self.drafter else 0
-        return pairs * (size * (self.target + self.drafter + copies) + _PROCESSES) - self.beside(size, pairs)
+        own = size * (self.target + self.drafter + copies) - self.saved(size)
+        return pairs * (own + _PROCESSES) - self.beside(size, pairs)
 
     def on_cpu(self, size: int, pairs: int) -> int:
         """The same for a machine without one."""

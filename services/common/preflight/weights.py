@@ -252,6 +252,18 @@ def _headers(source: Source) -> IntegerSource | None:
     return open_safetensors(folder, lambda where: Headers(where, source.remote))
 
 
+def has_codes_of_experts(source: Source) -> bool:
+    """Whether a file's weights are codes of FP8, which a GPU may keep of experts.
+
+    Raises:
+        ModelError, FolderError: config.json is missing or malformed.
+    """
+    if source.described is not None:
+        return False
+    found = folder_format(source.folder(*DESCRIPTIONS))
+    return isinstance(found, CodedFormat) and found.code_bits == _FP8_BITS
+
+
 def numbers(target: ModelSpec, drafter: AnyDrafterSpec | None) -> tuple[int, int, int, int]:
     """Return how many numbers the target's weights, all of the drafter's, embedding and head, and experts have."""
     drafted = 0 if drafter is None else elements(checkpoint_shapes(drafter))

@@ -1,5 +1,6 @@
 """Pre-flight of a mixture that no GPU holds: experts beside it count for the machine's memory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from services.common.preflight import memory, weights
 from services.common.preflight.memory import Gpu, Need, memory_problem
 from services.common.preflight.source import Source
+from tests.support.packed_checkpoints import LAYOUTS
 from tests.support.tiny_checkpoints import TinyShape, write_configs
 
 GIB = 1 << 30
@@ -28,6 +30,22 @@ def test_a_budget_leaves_the_other_experts_beside_the_gpu() -> None:
     assert HELD.beside(2, 1) == (56 - 12) * GIB
     assert LARGE.on_gpu(2, 1) - HELD.on_gpu(2, 1) == 44 * GIB
     assert Need(30 * GIB, 0, GIB, 28 * GIB, 99 * GIB).beside(2, 1) == 0, "all of them fit"
+
+
+def test_experts_of_fp8_files_count_a_byte_each() -> None:
+    """On a GPU; a CPU widens them."""
+    assert LARGE.on_gpu(2, 1) - replace(LARGE, coded=True).on_gpu(2, 1) == 28 * GIB
+    held = replace(HELD, coded=True)
+    assert held.beside(2, 1) == (28 - 12) * GIB
+    assert replace(LARGE, coded=True).on_gpu(2, 1) - held.on_gpu(2, 1) == 16 * GIB
+    assert LARGE.on_cpu(2, 1) == replace(LARGE, coded=True).on_cpu(2, 1)
+
+
+@pytest.mark.parametrize(("layout", "coded"), [("fp8-bf16", True), ("ct-int4", False), ("", False)])
+def test_the_configuration_says_whether_experts_are_codes(layout: str, coded: bool, tmp_path: Path) -> None:
+    changes = {"quantization_config": dict(LAYOUTS[layout].config)} if layout else {}
+    folder = write_configs(tmp_path, TinyShape(), "qwen3_moe", changes).target
+    assert weights.has_codes_of_experts(Source(str(folder))) is coded
 
 
 @pytest.mark.parametrize(("need", "free", "said"), [
