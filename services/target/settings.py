@@ -104,9 +104,8 @@ class TargetSettings:
     core: int = -1
     """Core that the engine's thread stays on; -1 leaves it to the system."""
     fp8_products: Choice = "auto"
-    """Multiplies few rows by the codes of FP8 files on an H100 or H200: true, false, or auto, where codes and the
-    numbers that they mean take at most half of the pair's memory together. Else weights are widened at load. Experts
-    are codes alone, for any rows, unless it is false."""
+    """Multiplies few rows by codes of FP8 files, and any by those of experts, on an H100 or H200: true, false, or auto,
+    where codes and their numbers take at most half of the pair's memory together. Else weights are widened at load."""
     int4_products: Choice = "auto"
     """The same of files in four bits whose groups have 128 inputs."""
     keep_widened: bool = True
