@@ -3,11 +3,13 @@
 from tests.mutants.mutation import Mutant
 
 PROGRAM = "services.common.kernels.experts.program"
+PRODUCTS = "services.common.kernels.experts.products"
 CHOICE = "services.common.kernels.experts.choice"
 REFERENCE = "services.common.kernels.experts.reference"
 WARM_UP = "services.target.device.warm_up"
 
 _KERNELS = "tests/kernels/gpu/test_experts.py::"
+_CODED = "tests/kernels/gpu/test_coded_experts.py::"
 _FAMILIES = "tests/unit/common/model/families/test_experts.py::"
 
 EXPERTS = (
@@ -38,6 +40,20 @@ EXPERTS = (
         "weight_ptr += number * (2 * outputs if GATED else outputs) * depth",
         "weight_ptr += number // 2 * (2 * outputs if GATED else outputs) * depth",
         f"{_KERNELS}test_parts_are_those_of_the_reference",
+    ),
+    Mutant(
+        "scales-of-the-first-inputs",
+        PRODUCTS,
+        "scale = tl.load(scale_at + first // GROUP * next_scales)",
+        "scale = tl.load(scale_at)",
+        f"{_CODED}test_parts_have_the_bits_of_numbers",
+    ),
+    Mutant(
+        "scales-of-another-expert",
+        PROGRAM,
+        "scale_at = scales_ptr + number * next_stack + (tl.where(fitting, line, 0) >> shift)",
+        "scale_at = scales_ptr + number // 2 * next_stack + (tl.where(fitting, line, 0) >> shift)",
+        f"{_CODED}test_parts_have_the_bits_of_numbers",
     ),
     Mutant(
         "weights-of-another-rank",
