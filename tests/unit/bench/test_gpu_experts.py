@@ -1,4 +1,4 @@
-"""The check and bench of experts runs on a CPU, and counts rows that differ."""
+"""The checks and benches of experts, and of those in FP8, run on a CPU, and count rows that differ."""
 
 import os
 import subprocess
@@ -12,9 +12,12 @@ ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_CORETY
 
 
 @pytest.mark.whole
-def test_it_checks_bits_on_a_cpu() -> None:
+@pytest.mark.parametrize(
+    ("bench", "checks"), [("experts", {"tiny": 17, "tiny rated": 17}), ("coded_experts", {"tiny": 4})]
+)
+def test_it_checks_bits_on_a_cpu(bench: str, checks: dict[str, int]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.gpu.experts"],
+        [sys.executable, "-m", f"tests.bench.gpu.{bench}"],
         cwd=ROOT,
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
@@ -23,4 +26,5 @@ def test_it_checks_bits_on_a_cpu() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert done.stdout == "tiny: 17 checks of bits, 0 rows differ\n"
+    lines = [f"{shape}: {count} checks of bits, 0 rows differ\n" for shape, count in checks.items()]
+    assert done.stdout == "".join(lines)

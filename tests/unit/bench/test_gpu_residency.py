@@ -14,6 +14,7 @@ def test_a_share_is_a_budget_of_whole_experts() -> None:
     load = load_of("30b-a3b", 0, tiny=False)
     each = 3 * 2048 * 768 * 2 * 6
     assert [budget(load, share) for share in (100, 60, 20)] == [0, 77 * each, 26 * each]
+    assert budget(load_of("30b-a3b", 0, tiny=False, weights="fp8"), 60) == 77 * each // 2
 
 
 def test_the_table_tells_the_ratio() -> None:
