@@ -22,7 +22,7 @@ _SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
 _CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
 _CUTS.append(replace(_CUTS[-1], more=0))
 _CODED = [tiling(pairs, 128, coded=True) for pairs in (8, 4096, 8192, 32768)]
-_CODES = {"weight_ptr": "*u8", "scales_ptr": "*fp32"}
+_CODES = {"weight_ptr": "*i32", "scales_ptr": "*i32"}
 EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
@@ -65,11 +65,12 @@ EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (
             program.expert_kernel,
             {
-                "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even,
+                "RANKS": 8, "ROWS": cut.rows, "MORE": cut.more, "BAND": cut.band,
+                "DEPTH": 128 if cut in _CODED else cut.depth, "EVEN": even,
                 "GATED": gated, "GELU": gated and not even,
                 "KNOWN": int(gated and even and cut.rows == 16), "SOON": even and not gated, "PDL": True,
                 **({} if gated else {"squares_ptr": None, "at_ptr": None}),
-                **({} if cut in _CODED else {"scales_ptr": None}),
+                **({"SHORT": even} if cut in _CODED else {"SHORT": False, "scales_ptr": None}),
             },
             _WORDS | (_CODES if cut in _CODED else {}),
         )

@@ -44,8 +44,8 @@ EXPERTS = (
     Mutant(
         "scales-of-the-first-inputs",
         PRODUCTS,
-        "scale = tl.load(scale_at + first // GROUP * next_scales)",
-        "scale = tl.load(scale_at)",
+        "table = tl.load(scale_at + first // GROUP * next_scales)",
+        "table = tl.load(scale_at)",
         f"{_CODED}test_parts_have_the_bits_of_numbers",
     ),
     Mutant(

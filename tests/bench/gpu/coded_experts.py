@@ -23,13 +23,13 @@ from services.common.kernels.experts.kernel import ExpertStack
 from services.common.kernels.experts.scales import ExpertScales
 from services.common.kernels.experts.tiling import Tiling, tiling
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.packed_weight import Codes, nearest_codes
+from services.common.kernels.linear.packed_weight import Codes, dealt, nearest_codes
 from tests.bench.gpu.experts import COPIES, SHAPES, Layer, Shape, floor, micros
 
 TINY = Shape("tiny", 128, 128, 6, 3)
 ROWS = (1, 8, 32, 256, 2048)
-_NARROW = ((64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 5), (64, 128, 4, 6), (128, 128, 4, 4), (64, 64, 4, 6))
-_WIDE = ((128, 64, 4, 4), (128, 64, 8, 4), (128, 64, 8, 4, 32), (128, 128, 8, 3, 32), (256, 64, 8, 4, 32))
+_NARROW = ((64, 128, 4, 3), (64, 128, 4, 4), (64, 128, 4, 6), (128, 128, 4, 4), (128, 128, 8, 4))
+_WIDE = ((128, 128, 4, 3), (128, 128, 8, 3), (128, 128, 8, 3, 32), (128, 128, 8, 4, 32), (256, 128, 8, 3, 32))
 """Lines, columns, warps, stages, and how many more rows a tile may have: of fewer than 64 rows, and of others."""
 
 
@@ -50,7 +50,7 @@ class CodedLayer(Layer):
 
 def _coded(stack_EFD: Tensor) -> tuple[Tensor, ExpertScales]:
     parts = [_nearest(weight_FD) for weight_FD in stack_EFD]
-    codes_EFD = torch.stack([part.codes_FD.view(torch.uint8) for part in parts])
+    codes_EFD = torch.stack([dealt(part.codes_FD).flatten(1) for part in parts])
     return codes_EFD, ExpertScales.of([part.scale_FG for part in parts], codes_EFD.device)
 
 

@@ -9,17 +9,17 @@ from torch import Tensor
 from services.common.kernels.experts.kernel import ExpertStack, multiply_experts, route
 from services.common.kernels.experts.scales import ExpertScales, are_taken
 from services.common.kernels.experts.tiling import Tiling
-from services.common.kernels.linear.packed_weight import Codes, nearest_codes
+from services.common.kernels.linear.packed_weight import Codes, dealt, nearest_codes
 from services.common.model import load_target
-from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, randn
+from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, close, randn
 from tests.kernels.gpu.test_experts import COUNT, EPS, TOP_K, rows_of
 from tests.kernels.gpu.test_hybrid_model import PLAIN, run
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 HIDDEN, INNER = 256, 128
-CUTS = [Tiling(16, band=64, depth=128, more=16)]
-CUTS += [] if INTERPRETED else [Tiling(16, depth=128), Tiling(32, depth=128), Tiling(128, band=128, warps=8, more=32)]
+CUTS = [Tiling(16, band=64, depth=256 if INTERPRETED else 128, more=16)]
+CUTS += [] if INTERPRETED else [Tiling(32), Tiling(64, band=128, stages=3), Tiling(128, band=256, warps=8, stages=3)]
 KINDS = ("blocks", "lines", "tensor", "groups of lines")
 
 
@@ -47,7 +47,7 @@ def stacks(kind: str, dtype: torch.dtype) -> tuple[ExpertStack, ExpertStack]:
             codes_of(randn(outputs, depth, seed=9 * seed + one) * 0.2, kind, 99 * seed + one) for one in range(COUNT)
         ]
         assert all(map(are_taken, parts))
-        coded.append(torch.stack([part.codes_FD.view(torch.uint8) for part in parts]))
+        coded.append(torch.stack([dealt(part.codes_FD).flatten(1) for part in parts]))
         scales.append(ExpertScales.of([part.scale_FG for part in parts], torch.device(DEVICE)))
         numbers.append(scales[-1].widened(coded[-1]).to(dtype))
         for part, number_FD in zip(parts, numbers[-1], strict=True):
@@ -79,27 +79,22 @@ def test_scales_are_kept_as_few_as_say_the_same() -> None:
     for kind in KINDS:
         scales = stacks(kind, torch.float32)[0].scales
         assert scales is not None
-        shapes[kind] = [(tuple(one.scale_EGL.shape), one.shift) for one in scales]
+        shapes[kind] = [(tuple(one.table_EGL.shape), one.shift, one.short) for one in scales]
     assert shapes == {
-        "blocks": [((COUNT, 2, 2), 7), ((COUNT, 1, 2), 7)],
-        "lines": [((COUNT, 1, 2 * INNER), 0), ((COUNT, 1, HIDDEN), 0)],
-        "tensor": [((COUNT, 1, 2), 7), ((COUNT, 1, 2), 7)],
-        "groups of lines": [((COUNT, 2, 2 * INNER), 0), ((COUNT, 1, HIDDEN), 0)],
+        "blocks": [((COUNT, 2, 2), 7, True), ((COUNT, 1, 2), 7, True)],
+        "lines": [((COUNT, 1, 2 * INNER), 0, False), ((COUNT, 1, HIDDEN), 0, False)],
+        "tensor": [((COUNT, 1, 2), 7, False), ((COUNT, 1, 2), 7, False)],
+        "groups of lines": [((COUNT, 2, 2 * INNER), 0, False), ((COUNT, 1, HIDDEN), 0, False)],
     }
-
-
-def test_steps_that_lie_across_two_groups_are_refused() -> None:
-    coded, _ = stacks("blocks", torch.float32)
-    routes = route(randn(2, 16, seed=8), None, COUNT, TOP_K, True)
-    with pytest.raises(AssertionError, match="share their scales"):
-        multiply_experts(rows_of(2, HIDDEN, torch.float32), routes, coded, EPS, Tiling(16, depth=512))
 
 
 @pytest.mark.parametrize(
     ("depth", "groups", "taken"), [(256, 2, True), (256, 1, True), (192, 1, False), (256, 4, False)]
 )
 def test_groups_of_other_sizes_are_left_to_numbers(depth: int, groups: int, taken: bool) -> None:
+    """So are scales that would be infinite where they are raised."""
     codes_FD = torch.zeros(16, depth, dtype=torch.float8_e4m3fn)
+    assert not are_taken(Codes(codes_FD, torch.full((16, 1), 128.0)))
     assert are_taken(Codes(codes_FD, torch.ones(16, groups))) is taken
     assert not are_taken(Codes(codes_FD.view(torch.uint8), torch.ones(16, groups), torch.zeros(16, groups)))
 
@@ -117,12 +112,16 @@ def test_a_model_of_codes_has_the_bits_of_its_twin_wherever_experts_lie(
     cuts, codes = ((5, 4, True), PLAIN), {8: 0}
     expected, _ = run(load_target(tmp_path / "twin", dtype, DEVICE), cuts)
     whole = load_target(folder, dtype, DEVICE, codes=codes)
-    assert torch.equal(run(whole, cuts)[0], expected)
+    found, _ = run(whole, cuts)
+    if INTERPRETED:  # which adds up a step's columns as its library likes
+        close(found, expected)
+    else:
+        assert torch.equal(found, expected)
     (own,) = whole.mixtures
     held = load_target(folder, dtype, DEVICE, codes=codes, expert_bytes=own.expert_bytes + 7)
     (some,) = held.mixtures
     assert some.cold is not None and some.scales is not None and some.cold.resident == 1
     assert whole.weight_bytes - held.weight_bytes == some.cold.nbytes == 2 * own.expert_bytes
-    assert torch.equal(run(held, cuts)[0], expected)
+    assert torch.equal(run(held, cuts)[0], found)
     some.cold.exchange(2, 0, (torch.empty_like(some.gate_up_EFD[0]), torch.empty_like(some.down_EDF[0])))
-    assert torch.equal(run(held, cuts)[0], expected)
+    assert torch.equal(run(held, cuts)[0], found)

@@ -273,15 +273,17 @@ def _multiply(
     there = places.order_NR.shape[1]
     rows, more = (cut.rows, cut.more) if there == cut.places else (there, 0)
     band_outputs = cut.band // 2 if gated else cut.band
-    scale_EGL, next_stack, next_scales, shift = None, 0, 0, 0
+    table_EGL, next_stack, next_scales, shift = None, 0, 0, 0
     if scales is not None:
-        assert GROUP % columns == 0, "inputs of a step share their scales"
-        scale_EGL, shift = scales.scale_EGL, scales.shift
-        next_stack, next_scales = scale_EGL.stride(0), scale_EGL.stride(1) if scale_EGL.shape[1] > 1 else 0
+        columns = GROUP
+        table_EGL, shift = scales.table_EGL, scales.shift
+        next_stack, next_scales = table_EGL.stride(0), table_EGL.stride(1) if table_EGL.shape[1] > 1 else 0
+        weight_EFD = weight_EFD.view(torch.int32)
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
-        x, weight_EFD, scale_EGL, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
+        x, weight_EFD, table_EGL, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
         outputs, depth, places.tiles, len(weight_EFD), next_stack, next_scales, shift, 1.0 / depth, eps,
         RANKS=places.ranks, ROWS=rows, MORE=more,
         BAND=cut.band, DEPTH=columns, EVEN=depth % columns == 0 and outputs % band_outputs == 0, GATED=gated, GELU=gelu,
-        KNOWN=known, SOON=PDL and soon, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        KNOWN=known, SOON=PDL and soon, SHORT=scales is not None and scales.short, PDL=PDL,
+        num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

@@ -206,11 +206,13 @@ def gated(result, scale, LINES: tl.constexpr, ROWS: tl.constexpr, GELU: tl.const
 
 @triton.jit
 def first_of_expert(weight_ptr, at_ptr, scales_ptr, number, outputs, depth, GATED: tl.constexpr):
-    """Return where an expert's lines begin."""
+    """Return where an expert's lines begin; a word has four codes."""
+    if scales_ptr is not None:
+        depth //= 4
     if at_ptr is None:
         weight_ptr += number * (2 * outputs if GATED else outputs) * depth
     else:
-        weight_ptr += tl.load(at_ptr + number) * (8 if scales_ptr is None else 16)
+        weight_ptr += tl.load(at_ptr + number) * (8 if scales_ptr is None else 4)
     return weight_ptr
 
 
@@ -229,7 +231,7 @@ def expert_kernel(
     outputs, depth, most_tiles, behind, next_stack, next_scales, shift, inverse_depth, eps,
     RANKS: tl.constexpr, ROWS: tl.constexpr, MORE: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, KNOWN: tl.constexpr, SOON: tl.constexpr,
-    PDL: tl.constexpr,
+    SHORT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
 
@@ -277,8 +279,9 @@ def expert_kernel(
         allow_next(SOON)
         if MORE == 0:
             total = multiplied(
-                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN
-            )
+                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN,
+                SHORT,
+            )  # fmt: skip
         elif rows > ROWS:
             later_place = tile * (ROWS + MORE) + ROWS + tl.arange(0, MORE)
             later_used = ROWS + tl.arange(0, MORE) < rows
@@ -289,28 +292,15 @@ def expert_kernel(
                 later, later_target = later_place, later_pair
             later_scale = scales_of(squares_ptr, later, later_used, inverse_depth, eps) if GATED else 1.0
             total, more = multiplied_twice(
-                x_ptr,
-                source,
-                used,
-                later,
-                later_used,
-                weight_ptr,
-                line,
-                fitting,
-                scale_at,
-                next_scales,
-                depth,
-                ROWS,
-                MORE,
-                BAND,
-                DEPTH,
-                EVEN,
-            )
+                x_ptr, source, used, later, later_used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS,
+                MORE, BAND, DEPTH, EVEN, SHORT,
+            )  # fmt: skip
             store_band(more, later_scale, later_target, later_used, out_ptr, band, outputs, MORE, LINES, GATED, GELU)
         else:
             total = multiplied(
-                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN
-            )
+                x_ptr, source, used, weight_ptr, line, fitting, scale_at, next_scales, depth, ROWS, BAND, DEPTH, EVEN,
+                SHORT,
+            )  # fmt: skip
         allow_next(PDL)
         store_band(total, scale, target, used, out_ptr, band, outputs, ROWS, LINES, GATED, GELU)
 

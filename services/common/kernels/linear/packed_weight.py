@@ -17,7 +17,7 @@ ROW_BYTES = 128
 _E4M3, _INT4 = 8, 4
 _MOST_SHARED = 128
 """Lines that are looked at for a common scale."""
-_LARGEST = 2.0**7
+LARGEST = 2.0**7
 """Scales of e4m3 are below it: kernels multiply them by 2^120."""
 _MOST_ZERO = 31
 """Zero points are up to it: a code less one has five bits then."""
@@ -92,7 +92,7 @@ class PackedWeight:
         (outputs, depth), scale_FG, parts = self.shape, self._scale_FG(), []
         for first in range(0, outputs, _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            number_FD = _numbers(self.codes_FB[part], self.bits)
+            number_FD = numbers(self.codes_FB[part], self.bits)
             number_FGD, scale_FG1 = number_FD.view(len(number_FD), scale_FG.shape[1], -1), scale_FG[part][..., None]
             if self.bits == _INT4:
                 number_FGD, scale_FG1 = number_FGD - (scale_FG1 & 0xFFFF), _upper(scale_FG1, self.short)
@@ -133,7 +133,7 @@ def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
     if outputs % 16 or depth % row or scale_FG.shape[1] not in (1, depth // GROUP):
         return None
     if codes.zero_FG is None:
-        if not bool((scale_FG.abs() < _LARGEST).all()):
+        if not bool((scale_FG.abs() < LARGEST).all()):
             return None
         table_FG = scale_FG
     else:
@@ -141,11 +141,17 @@ def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
             return None
         number_FG = scale_FG.bfloat16() if short else scale_FG.half()
         table_FG = (number_FG.view(torch.int16).int() << 16) | codes.zero_FG.int()
-    dealt_FR = codes.codes_FD.view(torch.uint8).reshape(outputs, -1, row)[..., _order(bits).to(table_FG.device)]
+    dealt_FR = dealt(codes.codes_FD, bits)
     if bits == _INT4:
         dealt_FR = dealt_FR[..., ::2] | dealt_FR[..., 1::2] << 4
     least = PackedWeight(codes.codes_FD, table_FG, 0, short, dtype, bits)
     return least._of(dealt_FR.reshape(outputs, -1), table_FG.expand(outputs, -1))
+
+
+def dealt(codes_FD: Tensor, bits: int = _E4M3) -> Tensor:
+    """Return codes in the order in which lanes take them, uint8 [F, parts, codes of a part]."""
+    row = ROW_BYTES * 8 // bits
+    return codes_FD.view(torch.uint8).reshape(len(codes_FD), -1, row)[..., _order(bits).to(codes_FD.device)]
 
 
 def rounded_to_eight(weight_FD: Tensor) -> PackedWeight | None:
@@ -183,7 +189,7 @@ def rounded_to_four(
     return packed(Codes(codes_FD, scale[..., 0], zero[..., 0].to(torch.uint8)), weight_FD.dtype)
 
 
-def _numbers(codes_FB: Tensor, bits: int) -> Tensor:
+def numbers(codes_FB: Tensor, bits: int = _E4M3) -> Tensor:
     """Return the numbers [F, D] of codes in the order of lanes, float32."""
     lines = len(codes_FB)
     if bits == _INT4:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.experts.scales import ExpertScales, are_taken
-from services.common.kernels.linear.packed_weight import Codes
+from services.common.kernels.linear.packed_weight import Codes, dealt
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.spec import Beside, Dense, Experts
@@ -95,7 +95,7 @@ class ExpertWeights:
     @property
     def scale_bytes(self) -> int:
         """Bytes of their scales."""
-        return sum(scales.scale_EGL.nbytes for scales in self.scales or ())
+        return sum(scales.table_EGL.nbytes for scales in self.scales or ())
 
     @property
     def products(self) -> tuple[Weight, ...]:
@@ -278,9 +278,8 @@ def _read_coded(
     for index in range(ffn.count):
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))
         gate, up, down = (codes_of(f"{_EXPERT}.{index}.{name}_proj.weight") for name in ("gate", "up", "down"))
-        both_FD[: ffn.inner].copy_(gate.codes_FD.view(torch.uint8))
-        both_FD[ffn.inner :].copy_(up.codes_FD.view(torch.uint8))
-        down_DF.copy_(down.codes_FD.view(torch.uint8))
+        for lines_FD, codes in ((both_FD[: ffn.inner], gate), (both_FD[ffn.inner :], up), (down_DF, down)):
+            lines_FD.copy_(dealt(codes.codes_FD.to(like.device)).flatten(1))
         scales[0].append(torch.cat((gate.scale_FG, up.scale_FG)))
         scales[1].append(down.scale_FG)
     return _Coded(stacks, cold, (ExpertScales.of(scales[0], like.device), ExpertScales.of(scales[1], like.device)))
