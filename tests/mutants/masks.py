@@ -50,7 +50,14 @@ MASKS = (
         WALKER,
         "or (row < early and choice in stops)",
         "",
-        f"{_WALKER}test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_whole_mask",
+        f"{_WALKER}test_a_row_that_chooses_a_stop_token_too_early_has_all_others_that_may_come",
+    ),
+    Mutant(
+        "a-whole-mask-has-a-stop-token-too-early",
+        WALKER,
+        "                    without(mask_N, stops)",
+        "                    pass",
+        f"{_WALKER}test_a_row_that_chooses_a_stop_token_too_early_has_all_others_that_may_come",
     ),
     Mutant(
         "what-a-nucleus-leaves-of-all-tokens-tells-of-those-of-a-mask",

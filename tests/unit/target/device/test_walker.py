@@ -321,6 +321,16 @@ def test_a_choice_is_masked_to_itself_where_its_mask_has_it_and_else_has_the_who
     assert wrong_choices > 0
 
 
+@pytest.mark.parametrize(("early", "written"), [(0, "a"), (1, "b"), (2, "b")])
+def test_a_row_that_chooses_a_stop_token_too_early_has_all_others_that_may_come(early: int, written: str) -> None:
+    walker, (a, b) = Walker(grammars().grammar(grammars().rule(Constraint(Form.REGEX, "[ab]", "it")))), letters("ab")
+    masks_WN = np.full((1, VOCAB // 32), 0x55555555, dtype=np.int32)
+    assert walker.choose(masks_WN, [], [a], early, (a,)) == []
+    assert allowed(masks_WN[0]) == letters(written)
+    assert walker.choose(masks_WN, [], [b], early, (a,)) == []
+    assert allowed(masks_WN[0]) == [b], "another choice stands"
+
+
 def test_one_way_has_one_spelling_though_a_matcher_takes_others() -> None:
     rule = grammars().rule(Constraint(Form.REGEX, "returns", "it"))
     walker = Walker(grammars().grammar(rule))
