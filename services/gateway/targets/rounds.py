@@ -1,5 +1,6 @@
 """Asks a target what its latest rounds did and who drafts, for people who watch."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
@@ -53,6 +54,12 @@ async def _described(
     try:
         return await with_known(secret, described)
     except grpc.RpcError:
+        return None
+    except asyncio.CancelledError:
+        # So says gRPC where the connection was closed, the target being lost: nobody has cancelled who asks.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
         return None
 
 
