@@ -105,14 +105,12 @@ class Engine:
     def _look_ahead(self) -> bool:
         """Launches a round behind the one in flight, then commits and emits the earlier one while the device works.
 
-        What the earlier one committed decides the masks of the launched one. It is reported behind the next launch,
-        if there is one: the event loop would else take the interpreter from that launch.
+        What the earlier one committed decides the masks of the launched one.
         """
         busy, round_ = not self._in_flight.over, self._plan()
         self._draft(round_)
         self._verify(round_)
         self._parts.launching.end()
-        self._report()
         before, self._in_flight = self._in_flight, round_
         self._commit(before)
         self._emit(before)
@@ -124,7 +122,6 @@ class Engine:
 
         A committed round that is not reported yet stays for the next step.
         """
-        self._report()  # the round before it, which waited for a next launch
         round_, self._in_flight = self._in_flight, NO_ROUND
         self._commit(round_)
         self._emit(round_)
@@ -149,8 +146,8 @@ class Engine:
 
     def _plan(self) -> Round:
         plan = self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating)
-        if plan.chunks or not (plan.speculative or self._parts.runner.look_ahead):
-            self._report()  # no drafter is asked, so there is no draft to report behind; or prompts take long to launch
+        if not plan.speculative:
+            self._report()  # no drafter is asked, so there is no draft to report behind
         return Round(plan, over=plan.empty)
 
     def _draft(self, round_: Round) -> None:
@@ -163,8 +160,7 @@ class Engine:
             runner.prepare(plan)
             if speculative:
                 drafts.ask(plan)
-                if not runner.look_ahead:
-                    self._report()
+                self._report()
             runner.overlap(plan)
             if speculative:
                 self._wait(round_, drafts)
@@ -231,12 +227,11 @@ class Engine:
             self._parts.requests.ended(request, in_round=True)
 
     def _emit(self, round_: Round) -> None:
-        """Reports the round now, or keeps it until the next drafts are asked for, or the next round is launched."""
+        """Reports the round now; without look-ahead a speculative round is kept until the next drafts are asked for."""
         if round_.over:
             return
         self._unreported = round_
-        kept = not self._in_flight.over if self._parts.runner.look_ahead else round_.plan.speculative
-        if not kept:
+        if self._parts.runner.look_ahead or not round_.plan.speculative:
             self._report()
 
     def _report(self) -> None:

@@ -179,7 +179,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kernels", type=int, default=14, help="kernels told of, of each process")
     parser.add_argument("--profile", action="store_true", help="trace every kernel too")
     asked = parser.parse_args(given)
-    asked.rounds_of_requests = 1
+    asked.rounds_of_requests, asked.ends = 1, False
     return asked
 
 
