@@ -42,7 +42,7 @@ class AdaptiveSettings:
     near: float = 0.94
     doubt: float = 1.5
     least_unsure: float = 0.04
-    caution: float = 0.5
+    caution: float = 1.0
     visit_rows: int = 16
     visit_first: int = 4
     visit_growth: int = 4

@@ -13,14 +13,11 @@ FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
 Cell = tuple[int, Width]
-_UNSURE, _SCATTER = 0.09, 0.01
-"""Variances of logs: of a width, or a level, of which no round was served, and of one round."""
+_UNSURE, _UNSURE_OF_PLAIN, _SCATTER = 0.01, 0.09, 0.04
+"""Variances of logs: of a width that was not served, beside others, as warm-up has measured it; of plain rounds and of
+levels, which warm-up tells less well; and of one round, which drifts with those around it."""
 _DRIFT, _LEVEL_DRIFT, _SHAKEN = 4e-5, 1.1e-4, 0.05
 """What each round of a bucket adds to a width's variance and to the level's, and what share of a surprise."""
-_SMALL = 16
-"""Below so many rows a GPU is below its limit of power: no run of rounds says other than each alone."""
-_UNSURE_OF_MANY, _SCATTER_OF_MANY = 0.01, 0.04
-"""The same of rounds of more rows: warm-up tells well what their trees take beside chains, and few show it alone."""
 _APART = 1.2
 """First rounds of a width set it at most so far from what others let expect, and a run of its kind no farther."""
 _LEAST = 0.1
@@ -40,6 +37,9 @@ class CostTable:
     load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied charged wide
     rounds more than narrow ones. Both move towards the mean of rounds. A cell that moved towards their median drew away
     from its level, where rounds scatter, until it could fall no further and plain looked half as dear again as it was.
+
+    Where there are trees each cell has a variance as well, and a round's surprise is shared between its cell and the
+    level by theirs (`_filtered`). Draft and host are in the level then, from the first round with drafts on.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class CostTable:
         self._runs: set[Cell] = set()
         self._filters = any(isinstance(width, Tree) for width in widths)
         self._unsure: dict[Cell, float] = {}
-        self._unsure_level = dict.fromkeys(buckets, _UNSURE)
+        self._unsure_level = dict.fromkeys(buckets, _UNSURE_OF_PLAIN)
+        self._drafted_in = dict.fromkeys(buckets, False)
         self._rounds, self._when = dict.fromkeys(buckets, 0), dict[Cell, int]()
 
     def cost(self, bucket: int, width: Width, context: float = 0.0) -> float:
@@ -85,7 +86,7 @@ class CostTable:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
         return FIRST_ROUNDS if (bucket, width) in self._runs else len(self._first[bucket, width])
 
-    def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0, apart: bool = False) -> None:
+    def measured(self, bucket: int, width: Width, micros: float, context: float = 0.0) -> None:
         """Learns that a served round took `micros`.
 
         The median of the first FIRST_ROUNDS replaces the figure of warm-up. After them one outlier moves the estimate
@@ -93,13 +94,9 @@ class CostTable:
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width, context))
-        if self._filters and (apart or isinstance(width, Tree) or bucket < _SMALL):
+        if self._filters:
             self._filtered(cell, error, context)
             return
-        if self._filters:
-            own = self._variance(cell)
-            self._unsure[cell] = own - own * own / (own + self._unsure_level[bucket] + _SCATTER)
-            self._seen(cell)
         in_a_row = self._last.get(bucket) == width
         self._last[bucket] = width
         first = self._first[cell]
@@ -109,7 +106,9 @@ class CostTable:
             self._cell[cell] = self._likely(
                 cell, base * exp(median(first)), self._drafted(bucket, isinstance(width, Tree))
             )
-            self._note_draft(cell)
+            if width != 1:
+                trees, draft = isinstance(width, Tree), _within(median(first), _LARGEST_STEP)
+                self._drafts[bucket, trees] = self._latest[trees] = draft
             return
         more = (exp(_within(error, _LARGEST_STEP)) - 1.0) * self.cost(bucket, width, context)
         if in_a_row:
@@ -133,7 +132,7 @@ class CostTable:
         return sqrt(self._variance((bucket, width)))
 
     def _variance(self, cell: Cell) -> float:
-        most = _UNSURE if cell[0] < _SMALL else _UNSURE_OF_MANY
+        most = _UNSURE_OF_PLAIN if cell[1] == 1 else _UNSURE
         if cell not in self._unsure:
             return most
         return min(most, self._unsure[cell] + _DRIFT * (self._rounds[cell[0]] - self._when[cell]))
@@ -141,32 +140,21 @@ class CostTable:
     def _filtered(self, cell: Cell, error: float, context: float) -> None:
         """Shares what a round took more than expected between its cell and the level, by how unsure each is."""
         bucket, few = cell[0], len(self._first[cell]) < FIRST_ROUNDS
+        self._drafted_in[bucket] = self._drafted_in[bucket] or cell[1] != 1
         within = _within(error, _LARGEST_FIRST if few else _LARGEST_STEP)
         more = (exp(within) - 1.0) * self.cost(*cell, context)
         own, level = self._variance(cell), self._unsure_level[bucket]
-        total = own + level + (_SCATTER if bucket < _SMALL else _SCATTER_OF_MANY)
+        total = own + level + _SCATTER
         if cell not in self._runs:
             self._cell[cell] = self._moved(cell, 0.0, context) + more * own / total
         self._level[bucket] += more * level / total
         self._unsure_level[bucket] = level - level * level / total + _LEVEL_DRIFT
         self._unsure_level[bucket] += _SHAKEN * max(0.0, _within(error, _LARGEST_STEP) ** 2 - total)
         self._unsure[cell] = own - own * own / total
-        self._seen(cell)
+        self._rounds[bucket] += 1
+        self._when[cell] = self._rounds[bucket]
         if few:
-            self._cell[cell] = self._likely(cell, self._cell[cell], self._drafted(bucket, isinstance(cell[1], Tree)))
-            self._first[cell].append(log(max(_LEAST, self._cell[cell] / self._base[cell])))
-            self._note_draft(cell)
-
-    def _seen(self, cell: Cell) -> None:
-        self._rounds[cell[0]] += 1
-        self._when[cell] = self._rounds[cell[0]]
-
-    def _note_draft(self, cell: Cell) -> None:
-        """Keeps what first rounds with drafts took more than warm-up measured, for widths that were not served."""
-        bucket, width = cell
-        if width != 1:
-            trees, draft = isinstance(width, Tree), _within(median(self._first[cell]), _LARGEST_STEP)
-            self._drafts[bucket, trees] = self._latest[trees] = draft
+            self._first[cell].append(0.0)
 
     def table(self) -> dict[Cell, float]:
         """All costs by (bucket, width), of short contexts."""
@@ -193,9 +181,9 @@ class CostTable:
         return self.cost(bucket, width, context) * exp(error) - beside
 
     def _likely_own(self, cell: Cell) -> float:
-        """What a width that was not served should take; of trees of many requests as much above warm-up as chains."""
-        if cell[0] >= _SMALL and isinstance(cell[1], Tree) and (chains := self._drafted(cell[0], False)):
-            return self._base[cell] + median([self._cell[one] - self._base[one] for one in chains])
+        """What a width that was not served should take; where there are trees draft and host are in the level."""
+        if self._filters and self._drafted_in[cell[0]]:
+            return self._base[cell] - (self._level[cell[0]] if cell[1] == 1 else 0.0)
         return self._base[cell] * exp(self._correction(cell))
 
     def _correction(self, cell: Cell) -> float:

@@ -121,7 +121,7 @@ class AdaptiveWidth:
         visit = None if state is None else state.visit
         apart = visit is not None and self._apart(visit.width, visit.home)
         if micros is not None and (visit is None or apart):
-            self.costs.measured(bucket, width, micros, context, apart)
+            self.costs.measured(bucket, width, micros, context)
         if state is not None and visit is not None:
             self._visited(bucket, state, visit, width, micros)
         if state is None:
