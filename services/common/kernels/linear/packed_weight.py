@@ -92,7 +92,8 @@ class PackedWeight:
         (outputs, depth), scale_FG, parts = self.shape, self._scale_FG(), []
         for first in range(0, outputs, _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            number_FD = numbers(self.codes_FB[part], self.bits)
+            codes_FB = self.codes_FB[part]
+            number_FD = numbers(codes_FB if self.bits == _INT4 else _unmixed(codes_FB), self.bits)
             number_FGD, scale_FG1 = number_FD.view(len(number_FD), scale_FG.shape[1], -1), scale_FG[part][..., None]
             if self.bits == _INT4:
                 number_FGD, scale_FG1 = number_FGD - (scale_FG1 & 0xFFFF), _upper(scale_FG1, self.short)
@@ -142,8 +143,7 @@ def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
         number_FG = scale_FG.bfloat16() if short else scale_FG.half()
         table_FG = (number_FG.view(torch.int16).int() << 16) | codes.zero_FG.int()
     dealt_FR = dealt(codes.codes_FD, bits)
-    if bits == _INT4:
-        dealt_FR = dealt_FR[..., ::2] | dealt_FR[..., 1::2] << 4
+    dealt_FR = dealt_FR[..., ::2] | dealt_FR[..., 1::2] << 4 if bits == _INT4 else _mixed(dealt_FR)
     least = PackedWeight(codes.codes_FD, table_FG, 0, short, dtype, bits)
     return least._of(dealt_FR.reshape(outputs, -1), table_FG.expand(outputs, -1))
 
@@ -199,6 +199,25 @@ def numbers(codes_FB: Tensor, bits: int = _E4M3) -> Tensor:
     return codes_FD.float() if bits == _INT4 else codes_FD.view(torch.float8_e4m3fn).float()
 
 
+def _mixed(codes: Tensor) -> Tensor:
+    """Mix bits of two codes of e4m3 in half a word, so that kernels widen them by as few instructions as can be.
+
+    The second has its bits where those of bfloat16 are: its sign is the highest, the others are bits 10 to 4. Of the
+    first the lower four bits are the lowest, the upper three are 14 to 12, and its sign is bit 11.
+    """
+    first, second = codes[..., ::2].to(torch.int16), codes[..., 1::2].to(torch.int16)
+    of_first = (first & 0x0F) | (first & 0x70) << 8 | (first & 0x80) << 4
+    return (of_first | (second & 0x7F) << 4 | (second & 0x80) << 8).view(torch.uint8)
+
+
+def _unmixed(codes: Tensor) -> Tensor:
+    """Return what `_mixed` was given."""
+    halves = codes.view(torch.int16)
+    first = (halves & 0x0F) | (halves >> 8 & 0x70) | (halves >> 4 & 0x80)
+    second = (halves >> 4 & 0x7F) | (halves >> 8 & 0x80)
+    return torch.stack((first, second), -1).flatten(-2).to(torch.uint8)
+
+
 def _upper(table: Tensor, short: bool) -> Tensor:
     """Return the numbers in the upper halves of scales."""
     return (table >> 16).to(torch.int16).view(torch.bfloat16 if short else torch.float16).float()
@@ -221,9 +240,9 @@ def _order(bits: int) -> Tensor:
     """Return the input of each code of a swizzled row; of four bits the lower half of a byte comes first.
 
     Lane c of four reads sixteen bytes at a time, of each half of the row. A word of these is for an instruction of
-    sixteen inputs, or of four bits for two: inputs 2c, 2c + 8 and their right neighbours. Of e4m3 the upper bytes of
-    half words are the first two, of four bits the lower halves of bytes; a second instruction has the upper byte
-    of half words.
+    sixteen inputs, or of four bits for two: inputs 2c, 2c + 8 and their right neighbours. Of e4m3 the second codes of
+    half words (`_mixed`) are the first two, of four bits the lower halves of bytes; a second instruction has the upper
+    byte of half words.
     """
     at = torch.arange(ROW_BYTES * 8 // bits)
     byte, later = (at, at % 4 % 2 == 0) if bits == _E4M3 else (at // 2, at % 2 == 1)

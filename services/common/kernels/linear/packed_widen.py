@@ -77,9 +77,11 @@ def _of_instruction(codes, scale, bit: tl.constexpr, SHORT: tl.constexpr):
 
 @triton.jit
 def _eight(codes, scale, byte: tl.constexpr):
-    """Return the numbers of codes in a byte of words."""
-    code = (codes >> byte * 8 & 255).to(tl.uint8)
-    return code.to(tl.float8e4nv, bitcast=True).to(tl.float32) * scale
+    """Return the numbers of codes that were in a byte of words before their bits were mixed."""
+    half = codes >> byte // 2 * 16
+    first, second = (half & 0x0F) | (half >> 8 & 0x70) | (half >> 4 & 0x80), (half >> 4 & 0x7F) | (half >> 8 & 0x80)
+    code = second if byte % 2 else first
+    return code.to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(tl.float32) * scale
 
 
 @triton.jit

@@ -18,15 +18,16 @@ struct E4m3 {
 
   __device__ __forceinline__ void open(unsigned kept) { scale = kept; }
 
-  // A code is the upper byte of half a word here: its sign stays, the other bits move to those of bfloat16. So they mean the
-  // code's number times 2^-120, and no number of a code is lost, not the least either.
-  static __device__ __forceinline__ unsigned shrunk(unsigned codes) {
-    return (codes >> 4 & 0x07F007F0u) | (codes & 0x80008000u);
+  // Codes lie so that their bits are those of bfloat16, or are four places away: its sign, and the lowest four of its exponent
+  // with the highest three of its fraction. So they mean the code's number times 2^-120, and no number of a code is lost, not the
+  // least either. Of half a word there are two.
+  static __device__ __forceinline__ unsigned first(unsigned codes) { return codes & 0x87F087F0u; }
+  static __device__ __forceinline__ unsigned second(unsigned codes) {
+    return (codes << 4 & 0x80F080F0u) | (codes >> 4 & 0x07000700u);
   }
 
   // Two codes times their scale. One rounding, as of the float32 product of a code and a short scale, which is exact; else both.
-  __device__ __forceinline__ unsigned widened(unsigned codes) const {
-    unsigned pair = shrunk(codes);
+  __device__ __forceinline__ unsigned widened(unsigned pair) const {
     if constexpr (SHORT) {
       asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
       return pair;
@@ -37,7 +38,7 @@ struct E4m3 {
 
   // The left operand: of a line, inputs 2c, 2c + 1, 2c + 8 and 2c + 9 of sixteen for lane c of four, of which a word has these.
   __device__ __forceinline__ void widen(unsigned codes, int, unsigned (&left)[2]) const {
-    left[0] = widened(codes);
-    left[1] = widened(codes << 8);
+    left[0] = widened(first(codes));
+    left[1] = widened(second(codes));
   }
 };
