@@ -69,10 +69,18 @@ def widened(loaded, exponents_ptr, place, reads, kind: tl.constexpr, SIZE: tl.co
     """
     if loaded.dtype != tl.int8:
         return loaded
-    exponent = tl.load(exponents_ptr + place // SIZE, mask=reads, other=None if reads is None else 0).to(tl.int32)
+    return scaled(loaded, tl.load(exponents_ptr + place // SIZE, mask=reads, other=None if reads is None else 0), kind)
+
+
+@triton.jit
+def scaled(codes, exponent, kind: tl.constexpr):
+    """Return what codes [T, D] with exponents [T] mean, as numbers of a kind; numbers are as they are."""
+    if codes.dtype != tl.int8:
+        return codes
+    exponent = exponent.to(tl.int32)
     factor = (exponent + 127 << _FRACTIONS).to(tl.float32, bitcast=True)
     factor = tl.where(exponent == _NOT_A_NUMBER, float("nan"), factor)
-    return _in_order((loaded.to(tl.float32) * factor[:, None]).to(kind))
+    return _in_order((codes.to(tl.float32) * factor[:, None]).to(kind))
 
 
 @triton.jit

@@ -202,8 +202,9 @@ def numbers(codes_FB: Tensor, bits: int = _E4M3) -> Tensor:
 def _mixed(codes: Tensor) -> Tensor:
     """Mix bits of two codes of e4m3 in half a word, so that kernels widen them by as few instructions as can be.
 
-    The second has its bits where those of bfloat16 are: its sign is the highest, the others are bits 10 to 4. Of the
-    first the lower four bits are the lowest, the upper three are 14 to 12, and its sign is bit 11.
+    The second has its bits where those of bfloat16 are: its sign is the highest, and the others end with bit 4. Of the
+    first the lower half is the lowest. What is left of it ends with bit 12, and its sign stands below, so that both
+    are four places away.
     """
     first, second = codes[..., ::2].to(torch.int16), codes[..., 1::2].to(torch.int16)
     of_first = (first & 0x0F) | (first & 0x70) << 8 | (first & 0x80) << 4

@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.kv_codes.kernel import widened
+from services.common.kernels.kv_codes.kernel import scaled, widened
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.parts import leave
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
@@ -116,20 +116,19 @@ def _attend(
     part_of = (partial_ptr, sums_ptr, q, length, total, size)
     edge = (begin // size + 1) * size
     if middle > begin:
+        ahead = _ahead(kv_ptr, begin, row_table_ptr, seen, oldest, BLOCK_SIZE, WINDOW, TOKENS, KV_HEADS, SIZE)
+        k_exponent, v_exponent = _exponents(kv_ptr, key_exponents_ptr, value_exponents_ptr, ahead)
+        ahead = _ahead(kv_ptr, begin + 1, row_table_ptr, seen, oldest, BLOCK_SIZE, WINDOW, TOKENS, KV_HEADS, SIZE)
         for tile in range(begin, middle):
             position = tile * TOKENS + tl.arange(0, TOKENS)
-            # Past the ends the first or last position is read again, because other memory might hold NaN. Up to there a
-            # sequence has its blocks; one without is padding, and its rows count for nothing.
-            read = tl.minimum(position, seen - 1)
-            if WINDOW > 0:
-                read = tl.maximum(read, oldest)
-            read = read.to(tl.uint32)
+            read = _read(tile, seen, oldest, WINDOW, TOKENS)
             block = tl.load(row_table_ptr + read // BLOCK_SIZE)
             place = _place(block, read, BLOCK_SIZE, KV_HEADS, SIZE)
             k = tl.load(keys_ptrs + place[:, None], mask=known, other=0.0)
             v = tl.load(values_ptrs + place[:, None], mask=known, other=0.0)
-            k = widened(k, key_exponents_ptr, place, None, q.dtype, SIZE)
-            v = widened(v, value_exponents_ptr, place, None, q.dtype, SIZE)
+            k, v = scaled(k, k_exponent, q.dtype), scaled(v, v_exponent, q.dtype)
+            k_exponent, v_exponent = _exponents(kv_ptr, key_exponents_ptr, value_exponents_ptr, ahead)
+            ahead = _ahead(kv_ptr, tile + 2, row_table_ptr, seen, oldest, BLOCK_SIZE, WINDOW, TOKENS, KV_HEADS, SIZE)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
             if (tile * TOKENS + TOKENS > seen_by_all) | (WINDOW > 0):
                 sees = _sees(position, row, length, total, low, CAUSAL, WINDOW, WIDTH, GROUP)
@@ -229,6 +228,44 @@ def _sees(
     if WINDOW > 0:
         sees &= position[None, :] >= low[:, None]
     return sees
+
+
+@triton.jit
+def _read(tile, seen, oldest, WINDOW: tl.constexpr, TOKENS: tl.constexpr):
+    """Return the positions that are read for a tile.
+
+    Past the ends the first or last position is read again, because other memory might hold NaN. Up to there a sequence
+    has its blocks; one without is padding, and its rows count for nothing.
+    """
+    read = tl.minimum(tile * TOKENS + tl.arange(0, TOKENS), seen - 1)
+    if WINDOW > 0:
+        read = tl.maximum(read, oldest)
+    return read.to(tl.uint32)
+
+
+@triton.jit
+def _ahead(
+    kv_ptr, tile, row_table_ptr, seen, oldest,
+    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, TOKENS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Return where the exponents of a tile of codes lie. It is asked for two tiles ahead, and they are read one ahead.
+
+    No copy runs ahead for single bytes, so a tile would wait for its block, and then for its exponents.
+    """
+    place = 0
+    if kv_ptr.dtype.element_ty == tl.int8:
+        read = _read(tile, seen, oldest, WINDOW, TOKENS)
+        place = _place(tl.load(row_table_ptr + read // BLOCK_SIZE), read, BLOCK_SIZE, KV_HEADS, SIZE) // SIZE
+    return place
+
+
+@triton.jit
+def _exponents(kv_ptr, key_exponents_ptr, value_exponents_ptr, place):
+    """Return the exponents of codes; numbers have none."""
+    of_keys, of_values = 0, 0
+    if kv_ptr.dtype.element_ty == tl.int8:
+        of_keys, of_values = tl.load(key_exponents_ptr + place), tl.load(value_exponents_ptr + place)
+    return of_keys, of_values
 
 
 @triton.jit
