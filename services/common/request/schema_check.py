@@ -17,9 +17,14 @@ LONG_TEXT, LONG_TEXTS = 256, 8192
 """Bytes of a text that is long, and of all such texts that an answer is to hold: behind each of their characters an
 automaton has a state as large as what is left of them.
 """
+LARGEST = 1 << 53
+"""Of numbers that an answer may have to be. Beyond it the library rounds them, and the smallest of 64 bits end the
+process that it runs in, be they a `const` or all that bounds leave.
+"""
 MOST_LOOKS = 100
 """Parts of a schema that are compiled to find a fault."""
 
+_LEAST, _MOST = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _LITERAL = ("enum", "const", "pattern")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
@@ -97,10 +102,26 @@ def _fault(part: Any, depth: int) -> str | None:
         return None
     if len(part) > MOST_PROPERTIES:
         return f"{len(part)} entries, at most {MOST_PROPERTIES} are allowed"
+    if (number := _beyond(part)) is not None:
+        return f"asks for numbers beyond 2^53, such as {number}; state them as texts"
     step = part.get("multipleOf")
     if isinstance(step, int | float) and not isinstance(step, bool) and not _is_quick(step):
         return f"multipleOf {step} has more than {MOST_MULTIPLE} remainders"
     return None
+
+
+def _beyond(part: dict[str, Any]) -> int | float | None:
+    """A number of which, or past which, all are too large that a part of a schema allows; None where there is none."""
+    literals: list[Any] = [part.get("const"), part.get("enum")]
+    while literals:
+        one = literals.pop()
+        if isinstance(one, dict | list):
+            literals += one.values() if isinstance(one, dict) else one
+        elif isinstance(one, int | float) and abs(one) > LARGEST:
+            return one
+    bounds = [(part.get(name), 1) for name in _LEAST] + [(part.get(name), -1) for name in _MOST]
+    numbers = ((bound, sign) for bound, sign in bounds if isinstance(bound, int | float))
+    return next((bound for bound, sign in numbers if bound * sign > LARGEST), None)
 
 
 def _is_quick(step: float) -> bool:
