@@ -20,7 +20,7 @@ from services.common.request.constraint import Constraint, Form, Rule
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.masking_tokenizer import masking_tokenizer
-from services.common.request.schema_check import check_texts, culprit, parsed
+from services.common.request.schema_check import check_inside, check_texts, culprit, narrow, parsed
 from services.common.request.validation import check_count
 
 if TYPE_CHECKING:  # a name of its stub alone
@@ -56,6 +56,10 @@ class Grammar:
         """A matcher that has seen nothing, where the rule has a grammar."""
         assert self._matcher is not None, "a rule without a grammar matches nothing"
         return self._matcher.deep_copy()
+
+
+_IN_WORDS = {"NoExtensionBias": "refers to itself and says nothing else"}
+"""What the library calls some faults, and what they are."""
 
 
 class Grammars:
@@ -107,6 +111,8 @@ class Grammars:
             self._schema_rule(part)
         texts = json.loads(constraint.text) if constraint.form is Form.CHOICE else [constraint.text]
         check_texts([] if constraint.form is Form.GRAMMAR else texts, constraint.field)
+        if constraint.form is Form.GRAMMAR:
+            check_inside(constraint.text, constraint.field)
         rule = Rule(_source(constraint))
         self.grammar(rule, constraint.field)
         return rule
@@ -162,6 +168,8 @@ class Grammars:
 
 def inline(schema: dict[str, Any]) -> str:
     """A JSON Schema as a part of a grammar in Lark's syntax."""
+    schema = json.loads(json.dumps(schema))
+    narrow(schema)
     return f"%json {json.dumps(_without_options(schema) | {'x-guidance': _options(schema)})}"
 
 
@@ -206,6 +214,7 @@ def _without_options(schema: dict[str, Any]) -> dict[str, Any]:
 def _of_schema(schema: Any) -> str:
     if isinstance(schema, dict):
         schema = _without_options(schema)
+    narrow(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=_options(schema))
 
 
@@ -230,4 +239,7 @@ def _has_other_names(schema: Any) -> bool:
 
 def _fault_of(matcher: LLMatcher) -> str:
     """What the library says is wrong; empty when nothing is."""
-    return matcher.get_error().partition("<state>")[0].strip()[:_CHARACTERS] if matcher.is_error() else ""
+    if not matcher.is_error():
+        return ""
+    said = matcher.get_error().partition("<state>")[0].replace("<non-verbose/>", "").strip()
+    return _IN_WORDS.get(said, said)[:_CHARACTERS]

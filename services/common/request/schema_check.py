@@ -1,6 +1,7 @@
 """Bounds of a JSON Schema that a client sends, and where in it a fault lies."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -53,6 +54,24 @@ def parsed(text: str, field: str) -> Any:
     return schema
 
 
+def check_inside(grammar: str, field: str) -> None:
+    """Checks the schemas that a grammar in Lark's syntax holds, as `parsed` does.
+
+    Raises:
+        PacelineError: INVALID_FIELD; the field ends with a pointer into the schema.
+    """
+    for marked in re.finditer(r"%json\b", grammar):
+        rest = grammar[marked.end() :].lstrip()
+        try:
+            schema, _ = json.JSONDecoder().raw_decode(rest)
+        except ValueError:  # it may stand in a text; else the library says so
+            continue
+        except RecursionError:
+            raise invalid_field(field, "is nested too deeply") from None
+        if isinstance(schema, dict):
+            parsed(json.dumps(schema), field)
+
+
 def check_texts(texts: Iterable[str], field: str) -> None:
     """Bounds the long ones among texts that an answer is to hold, all of them together.
 
@@ -93,6 +112,20 @@ def culprit(schema: Any, fault: Callable[[Any], str]) -> tuple[str, str]:
         if said := fault({"$ref": f"#{place}", "$defs": {"root": root}}):
             pointer, found, left = pointer + step, said, [*_parts(below)]
     return pointer, found
+
+
+def narrow(schema: Any) -> None:
+    """Draws bounds of 64 bits in to `LARGEST`, which the library takes; what it allows then follows the schema."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+            for name, sign in (*((name, -1) for name in _LEAST), *((name, 1) for name in _MOST)):
+                if isinstance(bound := part.get(name), int | float) and LARGEST < bound * sign <= 1 << 64:
+                    part[name] = LARGEST * sign
 
 
 def _fault(part: Any, depth: int) -> str | None:
