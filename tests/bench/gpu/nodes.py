@@ -77,17 +77,18 @@ class Pair:
 
 @dataclass(frozen=True)
 class Told:
-    """The texts of some requests, their tokens and rounds, and the seconds that all took together."""
+    """The texts of some requests, their tokens, rounds and accepted drafts, and the seconds that all took together."""
 
     texts: list[list[int]]
     tokens: int
     rounds: int
+    accepted: int
     seconds: float
 
     @property
     def tau(self) -> float:
-        """Tokens a round behind the first ones."""
-        return round((self.tokens - len(self.texts)) / max(self.rounds, 1), 3)
+        """Tokens a round: accepted drafts, an end of a text among them, and the target's own."""
+        return round((self.accepted + self.rounds) / max(self.rounds, 1), 3)
 
     @property
     def speed(self) -> float:
@@ -232,7 +233,7 @@ async def _told(
     limit, writing = asyncio.Semaphore(streams), asyncio.Lock()
     mark = f"{tokens}-{temperature}-{streams}-{turn}-{time.monotonic_ns()}"
 
-    async def answer(client: SessionClient, index: int) -> tuple[list[int], int]:
+    async def answer(client: SessionClient, index: int) -> tuple[list[int], int, int]:
         prompt = pair.prompts[index % len(pair.prompts)]
         sampling = types.Sampling(temperature=temperature, seed=index)
         frame = start(
@@ -243,20 +244,21 @@ async def _told(
             async with writing:
                 stream = await client.start(frame)
             end = await stream.ended()
-        return stream.tokens, int(end.speculation.rounds)
+        return stream.tokens, int(end.speculation.rounds), int(end.speculation.accepted)
 
     async with SessionClient(one.bound["grpc"]) as client:
         began = time.perf_counter()
         found = await asyncio.gather(*(answer(client, index) for index in range(count)))
         took = time.perf_counter() - began
-    texts = [text for text, _ in found]
-    return Told(texts, sum(map(len, texts)), sum(rounds for _, rounds in found), took)
+    texts, rounds, accepted = (list(each) for each in zip(*found, strict=True))
+    return Told(texts, sum(map(len, texts)), sum(rounds), sum(accepted), took)
 
 
 def together(loads: Sequence[Told]) -> Told:
     """Return several loads of one way as one."""
-    tokens, rounds, seconds = (sum(getattr(one, name) for one in loads) for name in ("tokens", "rounds", "seconds"))
-    return Told([text for one in loads for text in one.texts], tokens, rounds, seconds)
+    tokens, rounds, accepted = (sum(getattr(one, name) for one in loads) for name in ("tokens", "rounds", "accepted"))
+    texts, seconds = [text for one in loads for text in one.texts], sum(one.seconds for one in loads)
+    return Told(texts, tokens, rounds, accepted, seconds)
 
 
 def table(lines: Sequence[Line]) -> str:
