@@ -170,11 +170,6 @@ class Acceptance:
         self._refresh(row)
 
     @property
-    def unsure(self) -> float:
-        """By what share the tokens of trees beside those of chains may be off."""
-        return 0.0
-
-    @property
     def rows(self) -> int:
         """Requests that decode."""
         return len(self._rows)

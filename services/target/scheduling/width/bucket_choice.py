@@ -11,8 +11,8 @@ from services.target.scheduling.width.visits import RUN, Visit
 class BucketChoice:
     """The choice for one bucket, its age in rounds, and when to probe or visit another width.
 
-    `recent` are microseconds of the latest rounds of the present width in a row. So many visits between chains and
-    trees were `begun`.
+    `recent` are microseconds of the latest rounds of the present width in a row. Of visits between chains and trees so
+    many were `begun`, and so many `told` something.
     """
 
     width: Width
@@ -28,3 +28,5 @@ class BucketChoice:
     due: dict[Width, int] = field(default_factory=dict)
     visits: dict[Width, int] = field(default_factory=dict)
     begun: int = 0
+    told: int = 0
+    scatter: float = 0.0

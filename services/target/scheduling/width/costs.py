@@ -1,7 +1,7 @@
 """The cost of a round by `Plan.bucket` and width: measured at warm-up, corrected by served rounds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, log, sqrt
+from math import exp, log
 from statistics import median
 
 from services.target.core.width import Tree, Width, order_of
@@ -13,11 +13,6 @@ FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
 Cell = tuple[int, Width]
-_UNSURE, _UNSURE_OF_PLAIN, _SCATTER = 0.01, 0.09, 0.04
-"""Variances of logs: of a width that was not served, beside others, as warm-up has measured it; of plain rounds and of
-levels, which warm-up tells less well; and of one round, which drifts with those around it."""
-_DRIFT, _LEVEL_DRIFT, _SHAKEN = 4e-5, 1.1e-4, 0.05
-"""What each round of a bucket adds to a width's variance and to the level's, and what share of a surprise."""
 _APART = 1.2
 """First rounds of a width set it at most so far from what others let expect, and a run of its kind no farther."""
 _LEAST = 0.1
@@ -37,9 +32,6 @@ class CostTable:
     load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied charged wide
     rounds more than narrow ones. Both move towards the mean of rounds. A cell that moved towards their median drew away
     from its level, where rounds scatter, until it could fall no further and plain looked half as dear again as it was.
-
-    Where there are trees each cell has a variance as well, and a round's surprise is shared between its cell and the
-    level by theirs (`_filtered`). Draft and host are in the level then, from the first round with drafts on.
     """
 
     def __init__(
@@ -65,17 +57,12 @@ class CostTable:
         self._latest: dict[bool, float] = {}
         self._last: dict[int, Width] = {}
         self._runs: set[Cell] = set()
-        self._filters = any(isinstance(width, Tree) for width in widths)
-        self._unsure: dict[Cell, float] = {}
-        self._unsure_level = dict.fromkeys(buckets, _UNSURE_OF_PLAIN)
-        self._drafted_in = dict.fromkeys(buckets, False)
-        self._rounds, self._when = dict.fromkeys(buckets, 0), dict[Cell, int]()
 
     def cost(self, bucket: int, width: Width, context: float = 0.0) -> float:
         """Microseconds that a round should take whose rows have `context` tokens together."""
         cell = bucket, width
         base = self._base[cell]
-        own = self._cell[cell] if cell in self._cell else self._likely_own(cell)
+        own = self._cell[cell] if cell in self._cell else base * exp(self._correction(cell))
         return max(_LEAST * base, own + self._level[bucket] + self.of_context(width, context))
 
     def of_context(self, width: Width, context: float) -> float:
@@ -94,9 +81,6 @@ class CostTable:
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width, context))
-        if self._filters:
-            self._filtered(cell, error, context)
-            return
         in_a_row = self._last.get(bucket) == width
         self._last[bucket] = width
         first = self._first[cell]
@@ -126,35 +110,12 @@ class CostTable:
         error = dearer + log(self.cost(bucket, other, context) / self.cost(bucket, width, context))
         self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0), context)
         self._runs.add(cell)
-
-    def unsure(self, bucket: int, width: Width) -> float:
-        """By what share the cost of a width may be off beside others."""
-        return sqrt(self._variance((bucket, width)))
-
-    def _variance(self, cell: Cell) -> float:
-        most = _UNSURE_OF_PLAIN if cell[1] == 1 else _UNSURE
-        if cell not in self._unsure:
-            return most
-        return min(most, self._unsure[cell] + _DRIFT * (self._rounds[cell[0]] - self._when[cell]))
-
-    def _filtered(self, cell: Cell, error: float, context: float) -> None:
-        """Shares what a round took more than expected between its cell and the level, by how unsure each is."""
-        bucket, few = cell[0], len(self._first[cell]) < FIRST_ROUNDS
-        self._drafted_in[bucket] = self._drafted_in[bucket] or cell[1] != 1
-        within = _within(error, _LARGEST_FIRST if few else _LARGEST_STEP)
-        more = (exp(within) - 1.0) * self.cost(*cell, context)
-        own, level = self._variance(cell), self._unsure_level[bucket]
-        total = own + level + _SCATTER
-        if cell not in self._runs:
-            self._cell[cell] = self._moved(cell, 0.0, context) + more * own / total
-        self._level[bucket] += more * level / total
-        self._unsure_level[bucket] = level - level * level / total + _LEVEL_DRIFT
-        self._unsure_level[bucket] += _SHAKEN * max(0.0, _within(error, _LARGEST_STEP) ** 2 - total)
-        self._unsure[cell] = own - own * own / total
-        self._rounds[bucket] += 1
-        self._when[cell] = self._rounds[bucket]
-        if few:
-            self._first[cell].append(0.0)
+        if (trees := isinstance(width, Tree)) == isinstance(other, Tree):
+            return
+        for one in self._drafted(bucket, trees):
+            if one not in self._runs:
+                self._cell[one] = self._likely(one, self._cell[one], [cell])
+                self._first[one] = [0.0] * FIRST_ROUNDS
 
     def table(self) -> dict[Cell, float]:
         """All costs by (bucket, width), of short contexts."""
@@ -180,17 +141,11 @@ class CostTable:
         beside = self._level[bucket] + self.of_context(width, context)
         return self.cost(bucket, width, context) * exp(error) - beside
 
-    def _likely_own(self, cell: Cell) -> float:
-        """What a width that was not served should take; where there are trees draft and host are in the level."""
-        if self._filters and self._drafted_in[cell[0]]:
-            return self._base[cell] - (self._level[cell[0]] if cell[1] == 1 else 0.0)
-        return self._base[cell] * exp(self._correction(cell))
-
     def _correction(self, cell: Cell) -> float:
         """Of a cell that was not served yet, a log: drafts are what warm-up left out."""
         bucket, width = cell
         trees = isinstance(width, Tree)
-        known = (self._drafts.get((bucket, trees)), self._drafts.get((bucket, False)), self._latest.get(trees))
+        known = (self._drafts.get((bucket, trees)), self._latest.get(trees), self._drafts.get((bucket, False)))
         return 0.0 if width == 1 else next((draft for draft in known if draft is not None), 0.0)
 
 

@@ -13,7 +13,6 @@ chains of those that were observed promised then.
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from math import sqrt
 from operator import mul
 
 from services.target.core.width import Tree, Width
@@ -33,8 +32,6 @@ _TOLD = 2
 _FIRST = 4
 """Drafts of a chain by which requests are compared: those of most trees' first children."""
 _MOST_SCALE = 2.0
-_CHANCE, _FEW_TOLD = 0.5, 16.0
-"""Variance of what one tree accepts by its mean, and trees that a prior is worth."""
 _TOLD_AT_ONCE = 16
 """Trees of a round from which much is learned at most: of more requests each has its turn."""
 _NEWS, _FEW = 8, 64
@@ -55,11 +52,6 @@ class NodeAcceptance(Acceptance):
         self._unknown = NodeChances(self._sizes)
         self._counts, self._news = self._trees.counts(), 0
         self._promised = self._told = 0.0
-
-    @property
-    def unsure(self) -> float:
-        """As above: of few trees chance decides."""
-        return sqrt(_CHANCE / (_FEW_TOLD + self._told))
 
     def _learn(
         self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int], trunk: Sequence[int]

@@ -6,6 +6,7 @@ shows its cost at the clock of the width in use, which may be several percent of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
 from statistics import fmean, median
 
@@ -16,6 +17,12 @@ RUN = 16
 SHORT_RUN = 8
 """Of trees from chains, or the other way: all but the first round are measured, in which the host works for others."""
 _LEAST = 4
+
+
+def scatter(micros: Sequence[float]) -> float:
+    """By what share of the middle one rounds differ from it, on average."""
+    middle = median(micros)
+    return fmean(abs(each - middle) for each in micros) / middle
 
 
 class Visit:

@@ -2,22 +2,68 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from math import hypot
+from dataclasses import dataclass
 
 from services.target.core.width import Ragged, Tree, Width, order_of
 from services.target.scheduling.width.ability import Abilities
 from services.target.scheduling.width.acceptance import Acceptance
-from services.target.scheduling.width.adaptive_settings import AdaptiveSettings
 from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, Cell, CostTable
 from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.policy import ServedRounds
-from services.target.scheduling.width.visits import RUN, SHORT_RUN, Visit
+from services.target.scheduling.width.visits import RUN, SHORT_RUN, Visit, scatter
 
-_TINY = 1e-12
 _FREE_VISITS = 2
 """Of trees from chains or the other way, in a bucket, before what is thought of them counts fully. As many need no
 budget; more of them do, where prompts or other numbers of requests have cut these."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveSettings:
+    """`hysteresis` is the gain that a switch must promise. It is divided by 1 + rounds since the last one / `patience`.
+
+    A probe is one round of another width, a trial one of a width whose cost is not known yet. All of them may lose the
+    share `probe_budget` of the time of all rounds, by what is expected when they are planned: what they commit is
+    chance, and luck must not pay for more of them. The gap between probes grows from `probe_first` to `probe_last`
+    rounds while they change nothing. It is at most `probe_close` while a wider width promises the share `close` of the
+    present width's tokens per second. A probe of a narrower width shows its cost, and nothing of acceptance that wider
+    rounds do not show.
+
+    A visit is a run of rounds of another width that promises the share `near` of the present one's tokens per second.
+    It is visited again after `visit_first` such runs, and then each time after `visit_growth` times as many, up to
+    `visit_last` rounds. Rounds of fewer rows than `visit_rows` leave a GPU below its limit, and what they accept
+    changes too often for runs. Trees and chains visit one another there too, by short runs, and are compared by
+    nothing else: what a tree asks of the host falls into the round behind it, so single rounds do not tell. Until some
+    visits have told, they are near by `doubt` times the share by which rounds scatter, less.
+
+    No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
+    `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
+
+    Rows are left out of a round for a gain of the share `left_out`. A step to a wider width must gain the share `wider`
+    for each 64 rows: while requests end, wide rounds of many rows waste more. Chains of any lengths must gain the share
+    `ragged`: rows that go to the requests of which most is thought go to luck as well. They need `ragged_rows`
+    requests: of fewer chance decides.
+    """
+
+    hysteresis: float = 0.03
+    patience: int = 64
+    probe_budget: float = 0.006
+    probe_first: int = 16
+    probe_last: int = 256
+    close: float = 0.85
+    probe_close: int = 8
+    near: float = 0.94
+    doubt: float = 6.0
+    visit_rows: int = 16
+    visit_first: int = 4
+    visit_growth: int = 4
+    visit_last: int = 1024
+    settled: int = 6
+    unsettled: int = 96
+    left_out: float = 0.02
+    wider: float = 0.008
+    ragged: float = 0.015
+    ragged_rows: int = 16
 
 
 class AdaptiveWidth:
@@ -90,10 +136,10 @@ class AdaptiveWidth:
         self._context = context
         rates = self._preferred(bucket)
         state = self._state(bucket, rates)
-        better = self._better(bucket, state, rates)
+        better = self._better(state, rates)
         if state.visit is not None:
             held = better is None or self._apart(state.visit.width, state.width)
-            if bucket == self._bucket and held and self._near(bucket, state, rates, state.visit.width):
+            if bucket == self._bucket and held and self._near(state, rates, state.visit.width):
                 return state.visit.next() or state.width
             self._end(bucket, state, state.visit)
         if better is not None:
@@ -118,12 +164,10 @@ class AdaptiveWidth:
             micros = None
         self._trees = isinstance(width, Tree)
         self._held(bucket, state, width, micros, context)
-        visit = None if state is None else state.visit
-        apart = visit is not None and self._apart(visit.width, visit.home)
-        if micros is not None and (visit is None or apart):
+        if state is not None and state.visit is not None:
+            self._visited(bucket, state, state.visit, width, micros)
+        elif micros is not None:
             self.costs.measured(bucket, width, micros, context)
-        if state is not None and visit is not None:
-            self._visited(bucket, state, visit, width, micros)
         if state is None:
             return
         if width != state.width:
@@ -166,7 +210,7 @@ class AdaptiveWidth:
         return [rate if useful else 0.0 for rate, useful in every]
 
     def _state(self, bucket: int, rates: Sequence[float]) -> BucketChoice:
-        best = self.widths[self._best_known(bucket, rates)]
+        best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
         state = self._buckets.get(bucket)
         if state is None:
             state = self._buckets[bucket] = BucketChoice(best, gap=self._settings.probe_first)
@@ -175,27 +219,9 @@ class AdaptiveWidth:
             state.width, state.stayed, state.visit = best, 0, None
         return state
 
-    def _best_known(self, bucket: int, rates: Sequence[float]) -> int:
-        """Where the best rate is; of trees that visits have shown, less what may be wrong with what they take."""
-        every = range(len(rates))
-        best = max(every, key=rates.__getitem__)
-        if not isinstance(self.widths[best], Tree):
-            return best
-        chain = max((at for at in every if not isinstance(self.widths[at], Tree)), key=rates.__getitem__)
-        trees = [at for at in every if self._sure(bucket, at, rates[at] / max(rates[chain], _TINY), chain)]
-        return max(trees, key=rates.__getitem__, default=chain)
-
-    def _sure(self, bucket: int, tree: int, gain: float, chain: int) -> bool:
-        """Whether a tree gains against a chain by more than chance makes of few rounds."""
-        width = self.widths[tree]
-        if not isinstance(width, Tree) or self.costs.live_rounds(bucket, width) < FIRST_ROUNDS:
-            return False
-        unsure = hypot(self.costs.unsure(bucket, width), self.costs.unsure(bucket, self.widths[chain]))
-        return gain > 1.0 + self._settings.caution * unsure
-
-    def _better(self, bucket: int, state: BucketChoice, rates: Sequence[float]) -> Width | None:
+    def _better(self, state: BucketChoice, rates: Sequence[float]) -> Width | None:
         """The width to switch to, if one gains enough over the present one."""
-        best = self._best_known(bucket, rates)
+        best = max(range(len(rates)), key=rates.__getitem__)
         current = self.widths.index(state.width)
         margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
         return self.widths[best] if best != current and rates[best] > rates[current] * (1.0 + margin) else None
@@ -258,28 +284,30 @@ class AdaptiveWidth:
         return None
 
     def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
-        """Begins a visit of the best width that is near, due and paid: of the present kind behind a run of that one."""
-        recent = len(state.recent) >= RUN // 2
+        """Begins a visit of the best width that is near and due, behind a run of the present one."""
+        if len(state.recent) < RUN // 2:
+            return None
+        state.scatter = scatter(state.recent)
         near = [
-            (self._hoped(bucket, state, rates, width), index)
+            index
             for index, width in enumerate(self.widths)
-            if index != current and state.rounds >= state.due.get(width, 0) and self._near(bucket, state, rates, width)
-            and (self._apart(width, state.width) or (recent and self._runs_tell(bucket, width)))
+            if index != current and state.rounds >= state.due.get(width, 0) and self._near(state, rates, width)
+            and (self._apart(width, state.width) or self._runs_tell(bucket, width))
         ]  # fmt: skip
-        for _, other in sorted(near, reverse=True):
-            width = self.widths[other]
-            apart = self._apart(width, state.width)
-            run, worth = SHORT_RUN if apart else RUN, rates[other] / rates[current]
-            if (apart and state.begun < _FREE_VISITS) or self._pays(bucket, width, worth, run):
-                return self._begin(state, width, apart, run)
-        return None
-
-    def _begin(self, state: BucketChoice, width: Width, apart: bool, run: int) -> Width | None:
+        if not near:
+            return None
+        other = max(near, key=rates.__getitem__)
+        width = self.widths[other]
+        apart = self._apart(width, state.width)
+        run = SHORT_RUN if apart else RUN
+        if not (apart and state.begun < _FREE_VISITS) and not self._pays(
+            bucket, width, rates[other] / rates[current], run
+        ):
+            return None
         state.visit = Visit(width, state.width, list(state.recent), run)
         state.begun += apart
-        growth = self._settings.visit_apart if apart else self._settings.visit_growth
-        gap = self._settings.visit_first * run * growth ** state.visits.get(width, 0)
-        state.due[width] = state.due[state.width] = state.rounds + min(int(gap), self._settings.visit_last)
+        gap = self._settings.visit_first * run * self._settings.visit_growth ** state.visits.get(width, 0)
+        state.due[width] = state.due[state.width] = state.rounds + min(gap, self._settings.visit_last)
         return state.visit.next()
 
     def _runs_tell(self, bucket: int, width: Width) -> bool:
@@ -290,18 +318,12 @@ class AdaptiveWidth:
         """Whether one is a tree and the other a chain with drafts."""
         return isinstance(one, Tree) != isinstance(other, Tree) and 1 not in (one, other)
 
-    def _near(self, bucket: int, state: BucketChoice, rates: Sequence[float], width: Width) -> bool:
-        """Whether a width may be as good as the present one."""
-        near = 1.0 if self._apart(width, state.width) else self._settings.near
-        return self._hoped(bucket, state, rates, width) > near * rates[self.widths.index(state.width)]
-
-    def _hoped(self, bucket: int, state: BucketChoice, rates: Sequence[float], width: Width) -> float:
-        """The rate of a width; of trees from chains, and the other way, one that is as high as it may well be."""
-        rate = rates[self.widths.index(width)]
-        if not rate or not self._apart(width, state.width):
-            return rate
-        unsure = hypot(self.costs.unsure(bucket, width), self.costs.unsure(bucket, state.width), self.acceptance.unsure)
-        return rate * (1.0 + self._settings.doubt * max(self._settings.least_unsure, unsure))
+    def _near(self, state: BucketChoice, rates: Sequence[float], width: Width) -> bool:
+        """Whether a width may be as good as the present one; of the other kind little is known before some visits."""
+        rate, held = (rates[self.widths.index(one)] for one in (width, state.width))
+        unknown = self._apart(width, state.width) and state.told < _FREE_VISITS
+        doubt = self._settings.doubt * state.scatter if unknown else 0.0
+        return rate > max(0.0, self._settings.near - doubt) * held
 
     def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: Width, micros: float | None) -> None:
         visit.landed(width, micros)
@@ -313,8 +335,8 @@ class AdaptiveWidth:
         state.visit = None
         if (dearer := visit.dearer()) is not None:
             state.visits[visit.width] = state.visits.get(visit.width, 0) + 1
-            if not self._apart(visit.width, visit.home):
-                self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
+            state.told += self._apart(visit.width, visit.home)
+            self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
 
     def _pays(self, bucket: int, width: Width, worth: float, rounds: int = 1) -> bool:
         """Takes from the budget what rounds should lose that are worth so much of some of the present width."""

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp
 from statistics import fmean
 
 import pytest
@@ -169,63 +168,3 @@ def test_the_better_kind_is_found_whatever_trees_take(seed: int, full: bool) -> 
         print(f"{case}: {shares[-1]:.3f} of the best, seed {seed}")
     assert fmean(shares) > (0.98 if full else 0.965)
     assert min(shares) > 0.92
-
-
-class Drifting(HostBound):
-    """A host whose times drift by so much, within some thirty rounds: something else has its cores."""
-
-    drift, slower = 0.15, 0.0
-
-    def _plan(self, with_prompts: bool) -> Round:
-        planned = super()._plan(with_prompts)
-        kept = 1.0 - 1.0 / 30.0
-        self.slower = kept * self.slower + self.drift * (1.0 - kept**2) ** 0.5 * self._noise.gauss(0.0, 1.0)
-        return replace(planned, micros=planned.micros * exp(self.slower))
-
-
-SERVED = {
-    1: (485.0, 600.0, 640.0, 680.0, 761.0, 810.0),
-    8: (868.0, 1070.0, 1120.0, 1160.0, 1400.0, 1450.0),
-    32: (1500.0, 1768.0, 1883.0, 2300.0, 2549.0, 2686.0),
-    128: (2333.0, 3400.0, 3278.0, 3827.0, 4554.0, 5790.0),
-}
-"""Microseconds of SmolLM2's rounds as served on an H200: plain, of four, eight and sixteen rows, trees of the last."""
-ORDER = (*NARROW, Tree(8), Tree(16))
-
-
-def served_micros() -> dict[tuple[int, int], float]:
-    """Those of all buckets, on lines between."""
-    found: dict[tuple[int, int], float] = {}
-    for bucket in BUCKETS:
-        low = max(known for known in SERVED if known <= bucket)
-        high = min(known for known in SERVED if known >= bucket)
-        share = (bucket - low) / (high - low) if high > low else 0.0
-        for width, under, over in zip(ORDER, SERVED[low], SERVED[high], strict=True):
-            found[bucket, width] = under + (over - under) * share
-    return found
-
-
-def gain(requests: int, seeds: Sequence[int]) -> float:
-    """Speed with trees beside chains by that of chains alone, behind three loads, of a target whose host drifts."""
-    micros, spent = served_micros(), [0.0, 0.0]
-    for at, widths in enumerate((NARROW, WITH_TREES)):
-        warm = {
-            (bucket, width): took * 0.98 if width == 1 else took - 0.45 * micros[bucket, 8]
-            for (bucket, width), took in micros.items()
-            if width in widths
-        }
-        for seed in seeds:
-            served = Drifting(adaptive_policy(widths, BUCKETS, warm), micros, UNSURE, seed)
-            loads = [served.load(max(16, 2 * requests), 96, at_once=requests) for _ in range(6)]
-            spent[at] += sum(loads[3:])
-    return spent[0] / spent[1]
-
-
-@pytest.mark.parametrize(("requests", "least"), [(1, 1.01), (8, 1.0), (32, 0.98)])
-def test_a_host_that_drifts_misleads_no_choice(requests: int, least: float, full: bool, seed: int) -> None:
-    """With 32 requests trees take a third more than chains and bring a quarter more. They were chosen in half of the
-    rounds, and a target with trees had 0.94 of the speed of one without."""
-    seeds = [seed + each for each in range(12 if full else 3)]
-    found = gain(requests, seeds)
-    print(f"both / chains {found:.3f} of {requests} requests, seeds {seeds}")
-    assert found > (least if full else least - 0.02)
