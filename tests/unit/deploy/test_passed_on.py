@@ -27,6 +27,7 @@ SAMPLES = {
     "drafter_memory": "none",
     "exact": "off",
     "handoff": "host",
+    "markov_candidates": "8",
     "ngram_max": "8",
     "prefer": "latency",
     "random_weights": "true",
