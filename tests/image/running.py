@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.image.image import Image
 
-READY_S = 150.0
+READY_S = 300.0
 STOP_S = 60.0
 
 

@@ -20,7 +20,7 @@ from tests.deploy.full.charts import NAMESPACE
 from tests.deploy.test_drift import ROOT
 
 UNPACKED = Path(sys.prefix) / "prometheus/usr/bin"
-START_S = 30.0
+START_S = 120.0
 
 
 def tool(name: str) -> str:

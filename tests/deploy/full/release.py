@@ -16,7 +16,7 @@ from tests.deploy.test_values import merged
 from tests.faults.rest import scrape
 from tests.support.ports import free_ports
 
-READY_S = 150.0
+READY_S = 300.0
 MODULES = {"gateway": "services.gateway", "worker": "deploy.cluster"}
 SECRET = "of this release alone"
 VALUES = {

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.wheel import build_wheel
 
-READY_S = 120.0
+READY_S = 240.0
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from deploy.stack import EMBEDDED, ServiceProcess
 from paceline import Client, Options
 
-READY_S = 150.0
+READY_S = 300.0
 BIND = "[::]:0"
 LISTENERS = ("grpc", "http", "health", "metrics")
 

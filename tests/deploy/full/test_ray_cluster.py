@@ -22,7 +22,7 @@ RAY = Path(sys.executable).parent / "ray"
 LEAVE_S = "20"
 
 
-NODE_S, STOP_S = 90.0, 30.0
+NODE_S, STOP_S = 150.0, 60.0
 # What one node listens on, each under a flag of its own, and then the ports of its workers.
 PORTS = (
     "node-manager-port",

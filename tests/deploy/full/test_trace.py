@@ -19,7 +19,7 @@ from tests.deploy.full.release import running
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 QUIET = "4bf92f3577b34da6a3ce929d0e0e4736"
 TOKENS = 24
-EXPORTED_S = 30.0
+EXPORTED_S = 90.0
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
