@@ -19,7 +19,7 @@ from services.common.model.families import open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import TensorSource, resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.files.kept import EIGHT, CodedWeights, GroupedCodes, WholeNumbers, keeps_codes_of_experts
+from services.common.model.files.kept import EIGHT, CodedWeights, GroupedCodes, WholeNumbers
 from services.common.model.files.random_weights import RandomCheckpoint
 from services.common.model.files.weight_format import CodedFormat
 from services.common.model.files.weight_formats import folder_format
@@ -168,15 +168,15 @@ def load_target(
     if where.type == "cuda":
         refuse_without_kernels(spec, dtype)
         keep_order()
-    if expert_bytes and not (where.type == "cuda" or INTERPRETED):
-        raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
+    if expert_bytes:
+        if not (where.type == "cuda" or INTERPRETED):
+            raise ModelError("expert_bytes: on a CPU all experts lie in its memory")
+        spec = held(spec, expert_bytes, dtype.itemsize)
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     if activations != AUTO:
         checkpoint = _rounding(spec, checkpoint, activations, where)
     else:
         checkpoint = _kept(spec, checkpoint, dtype, codes if takes_codes(where, dtype) else NO_CODES, beside)
-    if expert_bytes:
-        spec = held(spec, expert_bytes, 1 if keeps_codes_of_experts(checkpoint) else dtype.itemsize)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
 
 

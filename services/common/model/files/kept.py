@@ -43,11 +43,6 @@ def read_weight(source: TensorSource, name: str, shape: Shape, dtype: torch.dtyp
     return source.read(name, shape, dtype)
 
 
-def keeps_codes_of_experts(source: TensorSource) -> bool:
-    """Whether experts are the codes of their file, where they have such."""
-    return isinstance(source, CodedWeights) and source.bits == EIGHT
-
-
 def read_codes(source: TensorSource, name: str, shape: Shape, dtype: torch.dtype) -> Codes | None:
     """Return the codes of e4m3 of an expert's weight; None where its source keeps none, or has others."""
     return source.expert_codes(name, shape, dtype) if isinstance(source, CodedWeights) else None
@@ -126,7 +121,7 @@ class CodedWeights(_Kept):
     def __init__(self, source: WidenedCheckpoint | RandomCheckpoint, bits: int = 8, beside: bool = False) -> None:
         """`bits` are those of random weights. With `beside` weights have their numbers too."""
         super().__init__(source)
-        self._beside, self.bits = beside, bits
+        self._beside, self._bits = beside, bits
         self._round = rounded_to_four if bits == _FOUR else rounded_to_eight
 
     def read_weight(self, name: str, shape: Shape, dtype: torch.dtype) -> Weight:
@@ -144,7 +139,7 @@ class CodedWeights(_Kept):
         Raises:
             ModelError: as the source does.
         """
-        if self.bits != EIGHT:
+        if self._bits != EIGHT:
             return None
         if isinstance(self._source, RandomCheckpoint):
             return nearest_codes(self._source.read(name, shape, dtype))

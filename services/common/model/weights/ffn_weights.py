@@ -1,7 +1,7 @@
 """Weights of feed-forward parts as blocks take them, and how they are read in Hugging Face's common layouts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -181,14 +181,14 @@ def read_ffn(
     router_FD = filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
     coded = None if stacked else _read_coded(ffn, read, decode, router_FD)
     if coded is not None:
-        gate_up_EFD, down_EDF = coded.stacks
-        cold = coded.cold
+        (gate_up_EFD, down_EDF), cold, near = coded.stacks, coded.cold, len(coded.stacks[0])
     else:
         (gate_up_EFD, down_EDF), cold = (_read_stacked if stacked else _read_experts)(ffn, read, router_FD)
+        near = ffn.resident or ffn.count
     return ExpertWeights(
         router_FD=router_FD,
-        gate_up_EFD=gate_up_EFD[: ffn.resident or ffn.count],
-        down_EDF=down_EDF[: ffn.resident or ffn.count],
+        gate_up_EFD=gate_up_EFD[:near],
+        down_EDF=down_EDF[:near],
         cold=cold,
         scales=None if coded is None else coded.scales,
         uses_E=_unused(ffn, router_FD),
@@ -258,6 +258,8 @@ def _read_coded(
 ) -> _Coded | None:
     """Read experts one by one as codes; None where they are others: the first gate and product behind it say so.
 
+    Where some lie in host memory the device holds as many more as a code takes less than a number.
+
     Raises:
         ModelError: a tensor is missing, mis-shaped or not finite, or some are codes and others are not.
     """
@@ -273,7 +275,8 @@ def _read_coded(
     if any(codes is None or not are_taken(codes) for codes in first):
         return None
     like = torch.empty((0, like_FD.shape[1]), dtype=torch.uint8, device=like_FD.device)
-    stacks, cold = _new_experts(ffn, like, ffn.count)
+    resident = min(ffn.count, ffn.resident * like_FD.itemsize)
+    stacks, cold = _new_experts(replace(ffn, resident=resident), like, ffn.count)
     scales: tuple[list[Tensor], list[Tensor]] = ([], [])
     for index in range(ffn.count):
         both_FD, down_DF = (stack_of(index, stacks[one], cold.host[one] if cold else None) for one in (0, 1))

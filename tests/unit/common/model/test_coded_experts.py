@@ -71,6 +71,19 @@ def test_experts_stay_codes_where_their_numbers_would_take_too_much(tmp_path: Pa
     assert roomy.widened_bytes == 0 < tight.widened_bytes and tight.weight_bytes < roomy.weight_bytes
 
 
+@pytest.mark.parametrize(("layout", "resident"), [("fp8-bf16", (2, 3)), ("ct-fp8-lines", (2, 3)), ("fp8-f32", (1, 2))])
+def test_a_device_holds_experts_of_no_more_bytes_than_it_may(
+    layout: str, resident: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As codes it holds twice as many; those that an FP8 file has in groups which are widened count in full."""
+    monkeypatch.setattr("services.common.model.target.INTERPRETED", True)
+    folder, number = made(tmp_path, layout), 2 * NUMBERS * SHAPE.layers
+    for budget, count in zip((number, 2 * number), resident, strict=True):
+        target = load_target(folder, dtype=torch.bfloat16, expert_bytes=budget)
+        assert [len(own.gate_up_EFD) for own in target.mixtures] == [count] * SHAPE.layers
+        assert sum(own.expert_bytes * len(own.gate_up_EFD) for own in target.mixtures) <= budget
+
+
 @pytest.mark.parametrize("kind", ["plain", "no number"])
 def test_an_expert_that_is_no_code_beside_others_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     folder = made(tmp_path, "fp8-bf16")
