@@ -50,7 +50,8 @@ def run(chosen: ClusterSettings) -> int:
     # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
     sys.excepthook = sys.__excepthook__
     stderr = sys.stderr
-    sys.stdout, sys.stderr = (output.Printed(stream, "cluster") for stream in (sys.stdout, sys.stderr))
+    printed = [output.Printed(stream, "cluster") for stream in (sys.stdout, sys.stderr)]
+    sys.stdout, sys.stderr = printed
     try:
         return lifecycle.run("cluster", ClusterApp(chosen))
     except (MpsError, BindError, PacelineError, RayStartError) as error:
@@ -63,6 +64,8 @@ def run(chosen: ClusterSettings) -> int:
     finally:
         # A start of Ray that was broken off leaves processes, and so does a raylet that was killed.
         end_descendants()
+        for stream in printed:
+            stream.close()
 
 
 if __name__ == "__main__":

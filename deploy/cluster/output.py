@@ -9,12 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
 from services.common.serving import logs
-from services.common.serving.unhurried import unhurried
+from services.common.serving.unhurried import Unhurried, unhurried
 
 PIPE_BYTES = 1 << 20
 LONGEST = 1 << 20
@@ -90,11 +89,14 @@ class Lines:
 
 
 class Printed(io.TextIOBase):
-    """Stands for stdout or stderr of a process: lines of its log pass, what a library prints becomes one."""
+    """Stands for stdout or stderr of a process: lines of its log pass, what a library prints becomes one.
+
+    Nobody waits for the reader of a pipe, as with all logs.
+    """
 
     def __init__(self, stream: TextIO, service: str) -> None:
         super().__init__()
-        self._stream, self._service, self._begun = stream, service, ""
+        self._stream, self._service, self._begun = unhurried(stream), service, ""
 
     def write(self, text: str) -> int:
         """Takes what one call prints, of however many lines; what does not end a line waits for the rest of it."""
@@ -108,14 +110,18 @@ class Printed(io.TextIOBase):
         if text:
             self._stream.write(as_json(text, self._service) + "\n")
             self._stream.flush()
+        if isinstance(self._stream, Unhurried) and (lost := self._stream.lost()):
+            self._stream.write(as_json(f"{lost} lines were lost: nobody read them", self._service) + "\n")
 
     def flush(self) -> None:
         """What stands behind may hold lines; a line that was only begun waits for its end."""
         self._stream.flush()
 
     def close(self) -> None:
-        """Writes what was begun."""
+        """Writes what was begun, and gives the reader of a pipe a moment for the rest."""
         self._write_begun()
+        if isinstance(self._stream, Unhurried):
+            self._stream.end()
         super().close()
 
 
@@ -130,11 +136,7 @@ def as_json(text: str, service: str, pair: str = "") -> str:
 
 
 def to_stdout(line: str) -> None:
-    """Writes a line to the stdout of this process; waits for no reader, and does nothing when that is gone."""
+    """Writes a line to the stdout of this process; does nothing when its reader is gone."""
     with contextlib.suppress(OSError):
-        stdout = _without_waiting(sys.stdout)
-        stdout.write(line + "\n")
-        stdout.flush()
-
-
-_without_waiting = lru_cache(maxsize=2)(unhurried)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.output import PIPE_BYTES, Lines, Printed, pipe_of
+from services.common.serving.unhurried import KEPT_BYTES
 
 # What an actor does, in a process of its own, for it redirects its whole output.
 WRITER = """
@@ -21,6 +24,7 @@ output.speak(Path(sys.argv[1]), "target", "info", "pair-3")
 exec(sys.argv[2])
 """
 WAIT_S = 30.0
+LINE = "x" * 900
 
 
 def written(folder: Path, program: str) -> str:
@@ -119,3 +123,53 @@ def test_pieces_of_a_line_are_one_record() -> None:
         printed.write(piece)
     printed.close()
     assert [json.loads(line)["message"] for line in stderr.getvalue().splitlines()] == ["^^^", "last"]
+
+
+def read_by(reading: int, found: list[bytes], after_s: float) -> threading.Timer:
+    """Reads to the end of a pipe, from a moment on."""
+    reader = threading.Timer(after_s, lambda: found.extend(iter(lambda: os.read(reading, 1 << 16), b"")))
+    reader.daemon = True
+    reader.start()
+    return reader
+
+
+def test_the_controller_waits_for_no_reader_and_its_last_lines_come_without_another() -> None:
+    """Its stdout and stderr are such streams: behind them lies what a container's runtime reads, or does not."""
+    reading, writing = os.pipe()
+    found, lines = list[bytes](), 2 * KEPT_BYTES // len(LINE)
+    with os.fdopen(writing, "w") as stream:
+        printed = Printed(stream, "cluster")
+        writer = threading.Thread(
+            target=lambda: [printed.write(f"{number} {LINE}\n") for number in range(lines)], daemon=True
+        )
+        writer.start()
+        writer.join(WAIT_S)
+        assert not writer.is_alive(), "a line waits for the reader"
+        reader, end = read_by(reading, found, 0.0), time.monotonic() + WAIT_S
+        while sum(map(len, found)) < KEPT_BYTES:
+            assert time.monotonic() < end, "what is kept comes with another line alone"
+            time.sleep(0.01)
+        while not any(b"lines were lost" in part for part in found):
+            assert time.monotonic() < end, "nobody tells of what was lost"
+            printed.write("another\n")
+            time.sleep(0.01)
+        printed.close()
+    reader.join(WAIT_S)
+    os.close(reading)
+    said = [json.loads(line)["message"] for line in b"".join(found).splitlines()]
+    lost = [int(one.split()[0]) for one in said if "lines were lost" in one]
+    assert sum(lost) + len([one for one in said if one.endswith(LINE)]) == lines
+
+
+def test_a_controller_that_ends_gives_its_reader_a_moment() -> None:
+    reading, writing = os.pipe()
+    found = list[bytes]()
+    with os.fdopen(writing, "w") as stream:
+        printed = Printed(stream, "cluster")
+        for number in range(200):
+            printed.write(f"{number} {LINE}\n")
+        reader = read_by(reading, found, 0.1)
+        printed.close()
+    reader.join(WAIT_S)
+    os.close(reading)
+    assert len(b"".join(found).splitlines()) == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -127,3 +128,29 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
         assert isinstance(pipe, Unhurried)
         assert pipe.write("a\n") == 2 and not pipe.behind
         pipe.end()
+
+
+def test_several_threads_write_whole_lines_which_a_slow_reader_gets_without_another() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        pipe = unhurried.unhurried(stream)
+        assert isinstance(pipe, Unhurried)
+        lines = KEPT_BYTES // 8 // len(TEXT)
+
+        def write(name: int) -> None:
+            for number in range(lines):
+                pipe.write(f"{name} {number} {TEXT}\n")
+
+        writers = [Thread(target=write, args=(name,), daemon=True) for name in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(WAIT_S)
+        found = b""
+        while found.count(b"\n") < 4 * lines:
+            assert select.select([reading], [], [], WAIT_S)[0], "what is kept comes with another line alone"
+            found += os.read(reading, 4096)
+        pipe.end()
+    os.close(reading)
+    wanted = {f"{name} {number} {TEXT}" for name in range(4) for number in range(lines)}
+    assert sorted(found.decode().splitlines()) == sorted(wanted)
