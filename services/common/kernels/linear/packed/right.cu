@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
     if (lane < X_ROWS) squares_of[warp][lane] = 0;
   }
   Sums sums;
-  Walk walk{ring, kept, steps, groups > 1, warp * LINES + lane / 4, lane};
+  DepthWalk walk{ring, kept, steps, groups > 1, warp * LINES + lane / 4, lane};
   walk.run(sums);
   if constexpr (KIND == PLAIN) end_plain(sums, Scales(), ends, row, line, lane);
   if constexpr (KIND == ADDED) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const unsigned (&left)[4], 
 }
 
 // Adds up the whole depth in order. `grouped` is 1 where each 128 inputs have scales of their own.
-struct Walk {
+struct DepthWalk {
   const Ring& ring;
   const unsigned* kept;
   int steps, grouped, own, lane;           // `own`: a lane's line of its CTA
