@@ -32,7 +32,7 @@ class DraftHead(Protocol):
         ...
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
-        """Return the best tokens of every position; what `choose` would take is among them."""
+        """Return the best tokens of every position; what `choose` would take is among them, unless that is narrowed."""
         ...
 
 
