@@ -57,7 +57,8 @@ _NO_TENSORS = {
     b"\x1f\x8b": _ARCHIVE,
     b"GGUF": ("is a GGUF file under another name", "give it its name, FILE.gguf, and that as --model"),
 }
-"""How files begin that are called safetensors and are others; theirs is a length of eight bytes."""
+"""How files begin that are called safetensors and are others; a length of a head, as safetensors have, may begin so."""
+_LENGTH = 8
 
 
 def path_problem(name: str) -> Problem | None:
@@ -150,7 +151,7 @@ def names_problem(source: Source, weightless: bool = False) -> Problem | None:
         return _adapter(source)
     if CONFIG not in names:
         return _no_config(source, names)
-    if len(weights) == 1 and not {SINGLE, INDEX} & names and "-of-" not in weights[0]:
+    if not weightless and len(weights) == 1 and not {SINGLE, INDEX} & names and "-of-" not in weights[0]:
         return _named_otherwise(source, weights[0])
     return None if weights or weightless else _no_weights(source, names)
 
@@ -234,7 +235,9 @@ def _beginning_problem(path: Path) -> Problem | None:
         return Problem(str(path), "is empty", "fetch it again")
     beginning = first_bytes(path)
     said = _BEGINNINGS if size < _SMALL else {}
-    for start, (sentence, remedy) in (said | (_NO_TENSORS if path.suffix == ".safetensors" else {})).items():
+    if path.suffix == ".safetensors" and int.from_bytes(beginning[:_LENGTH], "little") > size - _LENGTH:
+        said = said | _NO_TENSORS
+    for start, (sentence, remedy) in said.items():
         if beginning.startswith(start):
             return Problem(str(path), sentence, f"{remedy} (in {path.parent})" if "lfs" in remedy else remedy)
     return None

@@ -48,6 +48,25 @@ def test_a_file_of_a_folder_is_told_for_what_it_is(kind: str, tmp_path: Path) ->
     assert found.line.startswith(str(target / file)) and said in found.line
 
 
+@pytest.mark.parametrize("begins", [b"\x80\x02", b"\x1f\x8b"])
+def test_a_head_of_any_length_is_that_of_safetensors(begins: bytes, tmp_path: Path) -> None:
+    """Of a length whose last bytes are a pickle's or an archive's first ones, too."""
+    target = Path(shutil.copytree(EMBEDDED / "target", tmp_path / "target"))
+    (target / "manifest.sha256").unlink()
+    size = int.from_bytes(begins, "little") + (1 << 16)
+    whole = (target / W).read_bytes()
+    old = int.from_bytes(whole[:8], "little")
+    assert old < size
+    (target / W).write_bytes(size.to_bytes(8, "little") + whole[8 : 8 + old].ljust(size) + whole[8 + old :])
+    assert [each.line for each in problems(Asked(str(target)))] == []
+
+
+def test_a_folder_whose_weights_are_drawn_may_hold_any_file(tmp_path: Path) -> None:
+    target = Path(shutil.copytree(EMBEDDED / "target", tmp_path / "target"))
+    (target / W).rename(target / "consolidated.safetensors")
+    assert not [one for one in problems(Asked(str(target), weightless=True)) if "layout" in one.line]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
