@@ -41,9 +41,11 @@ class Unhurried:
                 self._kept += data
             self.flush()
             if self._kept and not self._follows:
-                self._follows, room = True, select.poll()
+                room = select.poll()
                 room.register(self._pipe, select.POLLOUT)
-                Thread(target=self._follow, args=(room,), name="slow-reader", daemon=True).start()
+                with suppress(RuntimeError):  # no thread can be made, as while the interpreter ends
+                    Thread(target=self._follow, args=(room,), name="slow-reader", daemon=True).start()
+                    self._follows = True
         return len(text)
 
     def flush(self) -> None:

@@ -154,3 +154,24 @@ def test_several_threads_write_whole_lines_which_a_slow_reader_gets_without_anot
     os.close(reading)
     wanted = {f"{name} {number} {TEXT}" for name in range(4) for number in range(lines)}
     assert sorted(found.decode().splitlines()) == sorted(wanted)
+
+
+def test_where_no_thread_can_be_made_lines_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while an interpreter ends, or where a container has no processes left: nobody who logs hears of it."""
+
+    def start(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        pipe = unhurried.unhurried(stream)
+        assert isinstance(pipe, Unhurried)
+        monkeypatch.setattr(Thread, "start", start)
+        while not pipe.behind:
+            pipe.write(TEXT + "\n")
+        pipe.write("last\n")
+        found = os.read(reading, KEPT_BYTES)
+        pipe.end()
+    os.set_blocking(reading, False)
+    assert (found + os.read(reading, KEPT_BYTES)).endswith(b"last\n")
+    os.close(reading)
