@@ -24,8 +24,6 @@ _CLOSING = re.compile(r"<\s{0,8}/\s{0,8}(function|parameter|tool_call)(?:\s{0,8}
 _BLOCK = "<tool_call>"
 _PLAIN = {f"<{kind}>": kind for kind in (BLOCK, END_FUNCTION, END_PARAMETER, END_BLOCK)}
 _OPENS = ("<f", "<p")
-_HEADS = ("<function=", "<functionname=", "<parameter=", "<parametername=", "</function", "</parameter", "</tool_call")
-_PARTS = frozenset(mark[:size] for mark in (*_HEADS, _BLOCK) for size in range(len(mark) + 1))
 
 BEGUN = frozenset(
     mark[:size]
@@ -112,9 +110,8 @@ def may_come(text: str, at: int) -> bool:
 
 def may_be_tag(text: str) -> bool:
     """Whether a text that begins with no whole tag may become one."""
+    if text in BEGUN:
+        return True
     if len(text) >= MOST_TAG or ">" in text or text.rfind("<") > 0:
         return False
-    if text in _PARTS or text.startswith(_HEADS):
-        return True
-    dense = "".join(text.split())
-    return dense in _PARTS or dense.startswith(_HEADS)
+    return _FIRST.match(text) is not None

@@ -87,9 +87,11 @@ class PythonCall:
 
     def _value(self, reader: PythonValue, parts: list[Part]) -> bool:
         out: list[str] = []
-        self._text = reader.push(self._text, out)
-        if out:
-            parts.append(CallPiece("".join(out)))
+        try:
+            self._text = reader.push(self._text, out)
+        finally:
+            if out:
+                parts.append(CallPiece("".join(out)))
         if reader.done:
             self._reader = None
         return bool(reader.done)
