@@ -145,7 +145,8 @@ def _fault(part: Any, depth: int) -> str | None:
 
 def _beyond(part: dict[str, Any]) -> int | float | None:
     """A number of which, or past which, all are too large that a part of a schema allows; None where there is none."""
-    literals: list[Any] = [part.get("const"), part.get("enum")]
+    listed = part.get("enum")  # an object there is no list of literals: a property has that name
+    literals: list[Any] = [part.get("const"), *(listed if isinstance(listed, list) else ())]
     while literals:
         one = literals.pop()
         if isinstance(one, dict | list):

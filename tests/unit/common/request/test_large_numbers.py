@@ -61,6 +61,7 @@ def test_what_an_answer_would_have_to_be_is_no_number_beyond_exact_ones(seed: in
     [
         {"const": LARGEST}, {"const": -LARGEST}, {"enum": [0.5, True, None]}, {"default": 1 << 70, "examples": [1e300]},
         {"properties": {"const": {"type": "null"}, "minimum": {"type": "null"}}},
+        {"properties": {name: {"type": "integer", "maximum": MOST_OF_64_BITS} for name in ("enum", "minimum")}},
         {"type": "integer", "minimum": LEAST_OF_64_BITS, "maximum": MOST_OF_64_BITS}, {"minimum": LARGEST},
     ],
 )  # fmt: skip
