@@ -61,7 +61,7 @@ class JsonCall:
             return
         text, self._wait = self._wait + text, ""
         while text and not self.done:
-            text = text if self._reader.quote else text.lstrip(" \t\r\n")
+            text = text if self._reader.within else text.lstrip(" \t\r\n")
             try:
                 text = self._step(text, parts) if text else text
             except BrokenError as error:

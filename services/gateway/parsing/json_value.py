@@ -55,6 +55,11 @@ class JsonValue:
         self._high = ""
         self._key = False
 
+    @property
+    def within(self) -> bool:
+        """A string is open, or a literal that a blank ends: what comes is of the value, blanks included."""
+        return bool(self.quote or self._wait)
+
     def plain(self, text: str) -> bool:
         """Whether all of a text goes on as it is: the usual case, told quickly."""
         return bool(self.quote) and not (self._wait or self._high) and not _SPECIAL[self.quote].search(text)

@@ -331,10 +331,10 @@ def _behind(text: str, end: int) -> tuple[int, str, Tag | None] | None:
         return None
     at = end if text[end] == "<" else _BLANK.match(text, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
     following = text[at:]
-    if following and following[0] != "<":
+    if at == end + MOST_BLANK or (following and following[0] != "<"):
         return at, following, None
     found = tag_at(following)
-    if at < end + MOST_BLANK and found is None and may_be_tag(following):
+    if found is None and may_be_tag(following):
         return None
     return at, following, found
 

@@ -8,6 +8,7 @@ from services.gateway.parsing.calls import CallSplitter
 from services.gateway.parsing.form import chosen, forms
 from services.gateway.parsing.output import CallEnd, CallPiece, Content, Ending, Part, Reasoning
 from services.gateway.parsing.reasoning import ReasoningSplitter
+from services.gateway.parsing.xml_tags import MOST_BLANK
 from tests.support.cases import each
 from tests.unit.gateway.parsing.slips import TOOLS
 
@@ -126,3 +127,18 @@ def test_half_a_tag_at_the_end_reads_alike_letter_by_letter(form: str) -> None:
 def test_what_a_broken_value_said_is_told_however_it_is_cut() -> None:
     text = '<|python_tag|>write.call(content="a", path=["b"}'
     assert read("llama3_python_tag", [*text], Ending.CUT) == read("llama3_python_tag", [text], Ending.CUT)
+
+
+@each("blanks", [254, 255, 256, 257])
+def test_blanks_behind_a_closing_tag_count_alike_letter_by_letter(blanks: int) -> None:
+    text = BEGINNINGS["llama3_function"] + "a</parameter>" + " " * blanks + "</function>"
+    whole = read("llama3_function", [text], Ending.ITSELF)
+    assert read("llama3_function", [*text], Ending.ITSELF) == whole
+    assert isinstance(whole[-1], CallEnd) == (blanks < MOST_BLANK)
+
+
+@each("form", ["hermes", "llama3_json"])
+def test_a_blank_ends_a_literal_letter_by_letter_too(form: str) -> None:
+    for value in ("1 2", "1 2}", "true\n}", "nul l}", "1 ,"):
+        text = BEGINNINGS[form] + 'a", "path": ' + value + ENDS[form].removeprefix('"')
+        assert read(form, [*text], Ending.ITSELF) == read(form, [text], Ending.ITSELF), value
