@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from helm_python import lint
@@ -12,6 +12,8 @@ from helm_python import lint
 from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
 from services.common.serving import settings
+from services.common.serving.settings import Choice
+from services.target.settings import TargetSettings
 from tests.deploy.full.api_server import DEFAULT_ACCOUNT, serving
 from tests.deploy.full.charts import (
     BASE,
@@ -170,8 +172,15 @@ def test_settings_of_target_and_drafter_reach_the_controller(name: str, containe
     ]
     loaded = settings.load(ClusterSettings, given, {}, derived.check)
     workers = VARIANTS[name]["workers"]
-    assert loaded.target_settings == {k: tuple(v) if isinstance(v, list) else v for k, v in workers["target"].items()}
+    assert loaded.target_settings == {name: _read(name, value) for name, value in workers["target"].items()}
     assert loaded.drafter_settings == workers.get("drafter", {})
+
+
+def _read(name: str, value: object) -> object:
+    """A value of the chart as settings read it: `true` of a setting with more than two choices is a word."""
+    if isinstance(value, bool) and get_type_hints(TargetSettings)[name] == Choice:
+        return str(value).lower()
+    return tuple(value) if isinstance(value, list) else value
 
 
 def test_http_has_one_port_from_the_service_to_the_gateway() -> None:
