@@ -103,10 +103,14 @@ def test_groups_of_other_sizes_are_left_to_numbers(depth: int, groups: int, take
 def test_a_model_of_codes_has_the_bits_of_its_twin_wherever_experts_lie(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the device, some in host memory, and when they have changed places; scales stay where they are."""
+    """On the device, some in host memory, and when they have changed places; scales stay where they are.
+
+    What a device may hold is counted in numbers, so it has room for as many codes as a number has bytes.
+    """
+    near = dtype.itemsize
     monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
     shape = TinyShape(vocab=270, hidden=128, inner=128, layers=1, heads=1, kv_heads=1, draft_layers=1, taps=(0,))
-    changes = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+    changes = {"num_experts": near + 2, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
     folder = write_tiny(tmp_path, 3, shape, std=0.1, family="qwen3_moe", dtype=torch.bfloat16, changes=changes).target
     pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["fp8-bf16"])
     cuts, codes = ((5, 4, True), PLAIN), {8: 0}
@@ -118,10 +122,10 @@ def test_a_model_of_codes_has_the_bits_of_its_twin_wherever_experts_lie(
     else:
         assert torch.equal(found, expected)
     (own,) = whole.mixtures
-    held = load_target(folder, dtype, DEVICE, codes=codes, expert_bytes=own.expert_bytes + 7)
+    held = load_target(folder, dtype, DEVICE, codes=codes, expert_bytes=near * own.expert_bytes + 7)
     (some,) = held.mixtures
-    assert some.cold is not None and some.scales is not None and some.cold.resident == 1
+    assert some.cold is not None and some.scales is not None and some.cold.resident == near
     assert whole.weight_bytes - held.weight_bytes == some.cold.nbytes == 2 * own.expert_bytes
     assert torch.equal(run(held, cuts)[0], found)
-    some.cold.exchange(2, 0, (torch.empty_like(some.gate_up_EFD[0]), torch.empty_like(some.down_EDF[0])))
+    some.cold.exchange(near, 0, (torch.empty_like(some.gate_up_EFD[0]), torch.empty_like(some.down_EDF[0])))
     assert torch.equal(run(held, cuts)[0], found)
