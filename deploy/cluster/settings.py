@@ -61,7 +61,8 @@ class ClusterSettings:
     """Most tokens of a prompt and its answer; 0 takes the model's."""
     activations: str = "auto"
     """What products read: auto rows in dtype, int8 rows rounded to eight bits, each by its own largest number, by whole
-    numbers of a compressed-tensors file that is int-quantized. Its text is another; drafts do not change it."""
+    numbers of a compressed-tensors file that is int-quantized; fp8 rows rounded to e4m3 in groups, by codes of a file
+    whose FP8 has scales of blocks. Its text is another; drafts do not change it."""
     kv_dtype: str = "auto"
     """What keys and values are kept in: auto in dtype, int8 in eight bits with a power of two for each token and head.
     int8 has room for twice as many tokens as bfloat16. Its text is another, the same with drafts and without."""
