@@ -17,6 +17,7 @@ from services.common.model.drafters import (
     compared,
     read_any_spec,
     speculators,
+    with_remedy,
 )
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.families import FAMILIES, open_family
@@ -48,6 +49,7 @@ _KINDS = {
     "F32": torch.float32, "F64": torch.float64,
 }  # fmt: skip
 _NOWHERE = torch.device("meta")
+_INCOMPLETE = ": download its folder again, or take another drafter, or n-gram drafts, which need no checkpoint"
 _ALIKE = (torch.Tensor.exp, torch.Tensor.neg, torch.Tensor.__neg__)
 """What gives a tensor of the same shape."""
 _FP8_BITS, _BLOCK = 8, (128, 128)
@@ -222,13 +224,17 @@ def check_drafter(source: Source, spec: AnyDrafterSpec) -> None:
         ModelError, FolderError: as `check_target`.
     """
     headers = _headers(source)
-    if headers is not None:
+    if headers is None:
+        return
+    try:
         spec, own = compared(spec, headers)
         for name, shape in checkpoint_shapes(spec).items():
             if name == DRAFT_TO_TARGET:
                 own.read_integers(name, shape)
             else:
                 own.read(name, shape, torch.bfloat16)
+    except ModelError as error:
+        raise with_remedy(error, _INCOMPLETE) from error
 
 
 def check_manifest(source: Source) -> None:

@@ -213,7 +213,7 @@ def test_what_the_model_or_the_machine_has_not_is_one_line_and_starts_nothing(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"hidden_size": 128}, "hidden_size: 128 differs from the target's"),
+        ({"hidden_size": 128}, "hidden_size: 128 differs from the target's 256: take a drafter that was made"),
         ({"vocab_size": 1 << 17}, "vocab_size: 131072 differs from the target's"),
         ({"num_target_layers": 40}, "num_target_layers: 40 differs from the target's"),
         ({"architectures": ["Qwen3ForCausalLM"]}, "is a model (Qwen3ForCausalLM), not a drafter of one"),

@@ -41,7 +41,8 @@ LAYOUTS: Mapping[str, bool | None] = {"auto": None, "true": True, "false": False
 ANCHORED = ("dflash", "dspark")
 """Kinds of which there are two layouts: the anchor's row predicts, or it does not."""
 _REMEDY = ": take a drafter of one of these, or n-gram drafts, which need no checkpoint"
-_OTHERWISE = ": take another drafter, or n-gram drafts, which need no checkpoint"
+OTHERWISE = ": take another drafter, or n-gram drafts, which need no checkpoint"
+_FOR_ANOTHER = ": take a drafter that was made for this model, or n-gram drafts, which need no checkpoint"
 SKIPPED = ("t2d", "verifier_", "confidence_head.")
 """Beginnings of names of tensors for training alone, and of a head that a file carries without asking for it."""
 
@@ -134,23 +135,32 @@ def read_any_spec(folder: Path, anchored: bool | None = None) -> AnyDrafterSpec:
     Raises:
         ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
     """
+    try:
+        name, spec = _read_spec(folder)
+    except ModelError as error:
+        raise with_remedy(error) from error
+    spec = replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
+    return spec if anchored is None else _anchored(spec, anchored, folder)
+
+
+def _read_spec(folder: Path) -> tuple[str, AnyDrafterSpec]:
+    """Return a kind, and what it reads of config.json."""
     name = speculators.kind_of(folder)
     if name is None:
         architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED, _REMEDY)
         projector = fields.nested("dflash_config").take("projector_type", (str, type(None)), default=None)
         name = _PROJECTORS.get(projector, ARCHITECTURES[architecture])
     elif name in KINDS:
-        fields = None  # translated below
+        fields = getattr(KINDS[name], "translated", speculators.translated)(folder)
     else:
         told = f"{name!r} is not supported, only {sorted(KINDS)}{_REMEDY}"
         raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")
-    try:
-        fields = fields or getattr(KINDS[name], "translated", speculators.translated)(folder)
-        spec = KINDS[name].read_spec(fields)
-    except ModelError as error:
-        raise ModelError(f"{error}{'' if ': take ' in str(error) else _OTHERWISE}") from error
-    spec = replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
-    return spec if anchored is None else _anchored(spec, anchored, folder)
+    return name, KINDS[name].read_spec(fields)
+
+
+def with_remedy(error: ModelError, remedy: str = OTHERWISE) -> ModelError:
+    """Return what is wrong with a drafter, and what to do about it where that is not said yet."""
+    return error if ": take " in str(error) else ModelError(f"{error}{remedy}")
 
 
 def _anchored(spec: AnyDrafterSpec, anchored: bool, folder: Path) -> DrafterSpec:
@@ -217,16 +227,16 @@ def check_pair(folder: Path, drafter: AnyDrafterSpec, target: ModelSpec) -> None
     """
     layers = len(target.layers)
     if (most := max(drafter.target_layer_ids, default=0)) >= layers:
-        raise ModelError(f"{folder}/config.json: it reads layer {most}, the target has {layers}, counted from 0")
+        told = f"it reads layer {most}, the target has {layers}, counted from 0"
+        raise ModelError(f"{folder}/config.json: {told}{_FOR_ANOTHER}")
     if isinstance(drafter, ChainSpec) and drafter.raw and most == layers - 1:
         told = "before the norm, which this target does not give: take another drafter, or n-gram drafts"
         raise ModelError(f"{folder}/config.json: it reads the last layer's stream {told}")
     for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
                         ("num_target_layers", layers)):  # fmt: skip
         if getattr(drafter, name) != other and (name != "num_target_layers" or drafter.num_target_layers):
-            raise ModelError(
-                f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}"
-            )
+            told = f"{name}: {getattr(drafter, name)} differs from the target's {other}"
+            raise ModelError(f"{folder}/config.json: {told}{_FOR_ANOTHER}")
 
 
 def checkpoint_shapes(spec: AnyDrafterSpec) -> Shapes:

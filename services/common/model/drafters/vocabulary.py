@@ -10,6 +10,8 @@ from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import IntegerSource
 
+_REMEDY = ": take another drafter, or n-gram drafts, which need no checkpoint"
+
 
 class Vocabulary:
     """Turns what a head chooses into tokens of the target; without `ids_V` they are the same."""
@@ -38,9 +40,10 @@ def read_vocabulary(spec: AnyDrafterSpec, checkpoint: IntegerSource, device: tor
     """
     if not spec.draft_vocab:
         return Vocabulary()
+    told = f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET}"
     ids_V = checkpoint.read_integers(DRAFT_TO_TARGET, (spec.draft_vocab,)) + torch.arange(spec.draft_vocab)
     if not 0 <= int(ids_V.min()) <= int(ids_V.max()) < spec.vocab_size:
-        raise ModelError(f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET} names tokens outside of {spec.vocab_size}")
+        raise ModelError(f"{told} names tokens outside of {spec.vocab_size}{_REMEDY}")
     if len(ids_V.unique()) != spec.draft_vocab:
-        raise ModelError(f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET} names a token twice")
+        raise ModelError(f"{told} names a token twice{_REMEDY}")
     return Vocabulary(ids_V.to(device))

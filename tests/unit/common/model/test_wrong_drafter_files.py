@@ -1,4 +1,4 @@
-"""Every key of every layout of drafters with values that it cannot have: refused in one line that names what is wrong.
+"""Every key of every layout of drafters with values that it cannot have: refused in one line that says what to take.
 
 The layouts are those of `published_kinds` and of the tiny pairs: each key is left out, and given twenty other values.
 """
@@ -72,7 +72,7 @@ def test_wrong_values_are_refused_in_a_line(tmp_path: Path, full: bool) -> None:
         except ModelError as error:
             told, refused = str(error), refused + 1
             named = {*keys, BEHIND.get(keys[-1], keys[-1])}
-            assert "\n" not in told and len(told) < 600, (name, keys, value, told)
+            assert "\n" not in told and len(told) < 600 and ": take " in told, (name, keys, value, told)
             assert any(key in told for key in named) or "conv_kernel_size" in told, (name, keys, value, told)
     assert refused > 0.75 * tried and tried > (5000 if full else 600), (refused, tried)
 
