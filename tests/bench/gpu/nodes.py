@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -46,6 +48,7 @@ MEMORY = 30 << 30
 class Line:
     """Tokens a round with a bonus each; the ratio of tokens a second; texts, how many are not what plain decoding says.
 
+    `error_nodes` is the standard error of `tau_nodes` over the seeds of each prompt, 0 where each has one.
     `captured` counts graphs that were captured after warm-up, `share` is that of trees among the latest rounds.
     """
 
@@ -55,6 +58,7 @@ class Line:
     streams: int
     tau_chain: float
     tau_nodes: float
+    error_nodes: float
     tokens_per_s_chain: float
     tokens_per_s_nodes: float
     tokens_ratio: float
@@ -77,23 +81,40 @@ class Pair:
 
 @dataclass(frozen=True)
 class Told:
-    """The texts of some requests, their tokens, rounds and accepted drafts, and the seconds that all took together."""
+    """The texts of some requests, the rounds and accepted drafts of each, and the seconds that all took together."""
 
     texts: list[list[int]]
-    tokens: int
-    rounds: int
-    accepted: int
+    rounds: list[int]
+    accepted: list[int]
     seconds: float
 
     @property
     def tau(self) -> float:
         """Tokens a round: accepted drafts, an end of a text among them, and the target's own."""
-        return round((self.accepted + self.rounds) / max(self.rounds, 1), 3)
+        return round(self._tokens_a_round, 3)
+
+    @property
+    def tokens(self) -> int:
+        """Those of all texts."""
+        return sum(map(len, self.texts))
 
     @property
     def speed(self) -> float:
         """Tokens a second of all together."""
         return round(self.tokens / self.seconds, 1)
+
+    def error(self, prompts: int) -> float:
+        """Return tau's standard error over the seeds of each prompt; request i answers prompt i modulo their number."""
+        counted = zip(self.rounds, self.accepted, strict=True)
+        off = [accepted + rounds - self._tokens_a_round * rounds for rounds, accepted in counted]
+        by_prompt = [off[first::prompts] for first in range(prompts)]
+        squares = sum(len(each) * statistics.variance(each) for each in by_prompt if len(each) > 1)
+        return round(math.sqrt(squares) / max(sum(self.rounds), 1), 4)
+
+    @property
+    def _tokens_a_round(self) -> float:
+        rounds = sum(self.rounds)
+        return (sum(self.accepted) + rounds) / max(rounds, 1)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -107,6 +128,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--warm", type=int, default=1, help="loads before those that count")
     parser.add_argument("--repeats", type=int, default=1, help="loads that count, of each way in turn")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES)
+    parser.add_argument("--seeds", type=int, default=1, help="answers to each prompt at least, each drawn anew")
     parser.add_argument("--rounds-of-requests", type=int, default=1, help="requests of a load by those at once")
     parser.add_argument("--by-pace", action="store_true")
     parser.add_argument("--fixed", action="store_true", help="all rounds with the most rows")
@@ -193,7 +216,7 @@ def _started(folder: Path, pair: Pair, flags: Sequence[str], asked: argparse.Nam
 async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked: argparse.Namespace) -> list[Line]:
     lines, before = [], [one.describe().graphs for one in pairs]
     for streams in asked.streams:
-        for temperature in TEMPERATURES:
+        for temperature in asked.temperatures:
             load = partial(_told, pair, streams, temperature, asked)
             plain = await load(pairs[0], False)
             every: list[list[Told]] = [[] for _ in pairs]
@@ -207,9 +230,9 @@ async def _measured(pair: Pair, rows: int, pairs: Sequence[PairProcesses], asked
             differ = sum(any(text != first for text in texts) for first, *texts in unlike)
             lines.append(
                 Line(
-                    pair.name, rows, temperature, streams, chain.tau, nodes.tau, chain.speed, nodes.speed,
-                    round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured, _share(pairs[1]),
-                    by_pace[0].speed if by_pace else 0.0,
+                    pair.name, rows, temperature, streams, chain.tau, nodes.tau, every[1][-1].error(len(pair.prompts)),
+                    chain.speed, nodes.speed, round(nodes.speed / chain.speed, 3), len(plain.texts), differ, captured,
+                    _share(pairs[1]), by_pace[0].speed if by_pace else 0.0,
                 )
             )  # fmt: skip
             _note(f"{pair.name}, {rows} rows, {streams} streams, T {temperature}: {differ} differ")
@@ -229,7 +252,7 @@ async def _told(
     turn: int = 0,
 ) -> Told:  # fmt: skip
     """Let so many requests run at once, each prompt at least once in all, and each with a seed of its own."""
-    tokens, count = asked.tokens, max(streams * asked.rounds_of_requests, len(pair.prompts))
+    tokens, count = asked.tokens, max(streams * asked.rounds_of_requests, asked.seeds * len(pair.prompts))
     limit, writing = asyncio.Semaphore(streams), asyncio.Lock()
     mark = f"{tokens}-{temperature}-{streams}-{turn}-{time.monotonic_ns()}"
 
@@ -251,22 +274,24 @@ async def _told(
         found = await asyncio.gather(*(answer(client, index) for index in range(count)))
         took = time.perf_counter() - began
     texts, rounds, accepted = (list(each) for each in zip(*found, strict=True))
-    return Told(texts, sum(map(len, texts)), sum(rounds), sum(accepted), took)
+    return Told(texts, rounds, accepted, took)
 
 
 def together(loads: Sequence[Told]) -> Told:
     """Return several loads of one way as one."""
-    tokens, rounds, accepted = (sum(getattr(one, name) for one in loads) for name in ("tokens", "rounds", "accepted"))
-    texts, seconds = [text for one in loads for text in one.texts], sum(one.seconds for one in loads)
-    return Told(texts, tokens, rounds, accepted, seconds)
+    texts, rounds, accepted = (
+        [each for one in loads for each in getattr(one, name)] for name in ("texts", "rounds", "accepted")
+    )
+    return Told(texts, rounds, accepted, sum(one.seconds for one in loads))
 
 
 def table(lines: Sequence[Line]) -> str:
     """Return the lines as a short table."""
-    head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'tok/s':>8} {'nodes':>8} "
+    head = f"{'pair':10} {'rows':>4} {'T':>4} {'c':>3} {'tau':>6} {'nodes':>6} {'error':>6} {'tok/s':>8} {'nodes':>8} "
     head += f"{'ratio':>6} {'trees':>5} {'by Pace':>8}"
     rows = [
         f"{one.pair:10} {one.rows:4} {one.temperature:4} {one.streams:3} {one.tau_chain:6} {one.tau_nodes:6} "
+        f"{one.error_nodes:6} "
         f"{one.tokens_per_s_chain:8} {one.tokens_per_s_nodes:8} {one.tokens_ratio:6} {one.share:5} "
         f"{one.tokens_per_s_by_pace:8} "
         f"{one.differ} of {one.texts} differ, {one.captured} captured"
