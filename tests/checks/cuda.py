@@ -34,7 +34,7 @@ from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cu
 from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.alone import source as alone
 from services.common.kernels.span_attention.hopper import source as tiles
-from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_tiles
+from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_tiles, cut_trees
 from services.common.kernels.span_attention.span import Span
 
 Cut = TypeVar("Cut")
@@ -54,7 +54,7 @@ MODELS = {
     "Qwen3.5-27B": (5120, 17408, 16480, 6144),
 }
 """The stream's width, the inner one, lines into a mixer, and its width."""
-HEADS = ((128, 2, 8), (128, 4, 8), (128, 5, 8), (128, 8, 8), (256, 4, 4), (256, 8, 2))
+HEADS = ((64, 3, 3), (128, 2, 8), (128, 4, 8), (128, 5, 8), (128, 8, 8), (256, 4, 4), (256, 8, 2))
 """Numbers of a head, query heads a K/V head, and K/V heads."""
 ROWS_ALONE = ((0, False), (512, False), (512, True))
 """Positions that a row which is alone sees, 0: all, and whether its heads have gates."""
@@ -197,20 +197,18 @@ def _paged(size: int, kv_heads: int, block: int) -> torch.Tensor:
 
 
 def _shapes(size: int, group: int, kv_heads: int, width: int, batch: int, short: bool) -> Iterator[tiles.Shape]:
-    """What rows of a causal span and of a drafter's block are compiled for."""
+    """What rows of a causal span, of a drafter's block and of trees are compiled for."""
     queries = torch.empty(batch, width, group * kv_heads, size, device="meta")
     room = 1024 if short else 8192
     cuts = (
-        (cut_tiles(width * group, batch * kv_heads, size, short), False),
-        (cut_blocks(width, group, batch * kv_heads, size, room), True),
+        (cut_tiles(width * group, batch * kv_heads, size, short), False, False),
+        (cut_blocks(width, group, batch * kv_heads, size, room), True, False),
+        (cut_trees(width * group, batch * kv_heads, size, short), False, True),
     )
-    for (cut, in_block), block, ranks in product(cuts, (16, 64), (None, queries)):
+    for (cut, in_block, nodes), block, ranks in product(cuts, (16, 64), (None, queries)):
         span = cast(Span, SimpleNamespace(ranks_B2=ranks))  # all that is asked of it
         if cut is not None:
-            paged = _paged(size, kv_heads, block)
-            yield hopper._shape(queries, paged, span, cut, in_block)
-            if cut.spread > 1 and not in_block:
-                yield hopper._shape(queries, paged, span, cut, in_block, nodes=True)
+            yield hopper._shape(queries, _paged(size, kv_heads, block), span, cut, in_block, nodes)
 
 
 def main() -> int:

@@ -15,7 +15,9 @@ from services.common.kernels.span_attention.tree import kernel as tree
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
-HEADS, SIZE = 4, 128
+HEADS = 4
+CUTS = {128: TileCut(1, spread=2), 64: TileCut(1)}
+"""By the numbers of a head."""
 LENGTHS = [0, 1, 15, 48, 50, 63, 64, 500, 959, 1000, 1008, 1009, 1016, 1023, 1024, 2030]
 """Paths within a tile, over its end, and over the end of a split; splits of two sizes; long splits."""
 
@@ -32,20 +34,21 @@ class Trees:
     """Random trees, K/V and queries; the pad block and what lies behind a sequence's rows are NaN."""
 
     def __init__(
-        self, lengths: list[int], trees: list[list[int]], group: int = 4, block: int = 16, held: int = 0
-    ) -> None:
+        self, lengths: list[int], trees: list[list[int]], group: int = 4, block: int = 16, held: int = 0,
+        size: int = 128,
+    ) -> None:  # fmt: skip
         """The table knows `held` rows of each sequence, or all of them."""
         batch, self.width = len(lengths), len(trees[0]) + 1
         columns = -(-(max(lengths) + self.width) // block)
         order = torch.randperm(batch * columns, generator=torch.Generator().manual_seed(1)) + 1
         table = order.view(batch, columns).to(torch.int32)
-        self.kv = randn(2, 1 + len(order), block, HEADS, SIZE, dtype=torch.bfloat16)
+        self.kv = randn(2, 1 + len(order), block, HEADS, size, dtype=torch.bfloat16)
         for row, length in enumerate(lengths):
             behind = torch.arange(length + (held or self.width), columns * block)
             self.kv[:, table[row].long()[behind // block], behind % block] = float("nan")
             table[row, -(-(length + (held or self.width)) // block) :] = 0
         self.kv[:, 0] = float("nan")
-        self.q = 2 * randn(batch, self.width, group * HEADS, SIZE, seed=2, dtype=torch.bfloat16)
+        self.q = 2 * randn(batch, self.width, group * HEADS, size, seed=2, dtype=torch.bfloat16)
         bits, lineage = zip(*map(grown, trees), strict=True)
         depths = [[each.bit_count() - 1 for each in row] for row in bits]
         mask = Mask(
@@ -66,35 +69,50 @@ def drawn(count: int, width: int, seed: int) -> list[list[int]]:
     return [[rng.randrange(max(0, row - 4), row + 1) for row in range(width - 1)] for _ in range(count)]
 
 
-@pytest.mark.parametrize(("width", "group"), [(16, 4), (8, 4), (2, 4), (12, 5), (8, 8), (20, 3), (63, 1), (5, 2)])
-def test_trees_have_the_bits_of_triton(width: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("width", "group", "size"),
+    [(*shape, 128) for shape in ((16, 4), (8, 4), (2, 4), (12, 5), (8, 8), (20, 3), (63, 1), (5, 2))]
+    + [(*shape, 64) for shape in ((16, 3), (16, 4), (8, 3), (2, 4), (12, 5), (8, 8), (17, 3), (17, 1), (1, 3))],
+)
+def test_trees_have_the_bits_of_triton(width: int, group: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
-        trees = Trees(LENGTHS, drawn(len(LENGTHS), width, seed), group)
+        trees = Trees(LENGTHS, drawn(len(LENGTHS), width, seed), group, size=size)
         expected = trees(monkeypatch, None)
         assert not expected.isnan().any()
-        assert torch.equal(trees(monkeypatch, TileCut(1, spread=2)), expected), seed
+        assert torch.equal(trees(monkeypatch, CUTS[size]), expected), seed
 
 
+@pytest.mark.parametrize("size", CUTS)
 @pytest.mark.parametrize("block", [8, 32, 64, 128])
-def test_pages_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trees = Trees(LENGTHS, drawn(len(LENGTHS), 16, 7), block=block)
-    assert torch.equal(trees(monkeypatch, TileCut(1, spread=2)), trees(monkeypatch, None))
+def test_pages_of_any_size(block: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = Trees(LENGTHS, drawn(len(LENGTHS), 16, 7), block=block, size=size)
+    assert torch.equal(trees(monkeypatch, CUTS[size]), trees(monkeypatch, None))
 
 
-def test_a_tree_that_is_a_chain_has_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    trees = Trees(LENGTHS, [list(range(15))] * len(LENGTHS))
+@pytest.mark.parametrize("size", CUTS)
+def test_a_tree_that_is_a_chain_has_its_bits(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = Trees(LENGTHS, [list(range(15))] * len(LENGTHS), size=size)
     chains = kernel.attend_span(trees.q, trees.kv, plan_span(*trees.places))
-    assert torch.equal(trees(monkeypatch, TileCut(1, spread=2)), chains)
+    assert torch.equal(trees(monkeypatch, CUTS[size]), chains)
 
 
-def test_nodes_without_a_place_spoil_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", CUTS)
+def test_nodes_without_a_place_spoil_no_other(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fifth node has the last place of a block, and no block follows."""
     lengths = [11, 59, 507]
-    trees = Trees(lengths, drawn(3, 16, 9), held=5)
-    assert torch.equal(trees(monkeypatch, TileCut(1, spread=2))[:, :5], trees(monkeypatch, None)[:, :5])
+    trees = Trees(lengths, drawn(3, 16, 9), held=5, size=size)
+    assert torch.equal(trees(monkeypatch, CUTS[size])[:, :5], trees(monkeypatch, None)[:, :5])
 
 
 def test_short_rounds_of_eight_go_this_way() -> None:
     trees = Trees(LENGTHS[:8], drawn(8, 16, 1))
     assert tree_tiles_of(trees.q, trees.kv, trees.span) is None
     assert tree_tiles_of(trees.q, trees.kv, replace(trees.span, short=True)) == TileCut(1, spread=2)
+
+
+def test_trees_of_narrow_heads_go_this_way() -> None:
+    trees = Trees(LENGTHS, drawn(len(LENGTHS), 16, 1), size=64)
+    assert tree_tiles_of(trees.q, trees.kv, trees.span) is None
+    assert tree_tiles_of(trees.q, trees.kv, replace(trees.span, short=True)) == TileCut(1)
+    wider = Trees(LENGTHS, drawn(len(LENGTHS), 18, 1), group=3, size=64)
+    assert tree_tiles_of(wider.q, wider.kv, replace(wider.span, short=True)) is None

@@ -51,7 +51,13 @@ def test_trees_of_many_sequences_are_taken_by_two_ctas_each() -> None:
     assert cut_trees(64, 64, 128) == cut_trees(64, 256, 128) == TileCut(1, spread=2)
     assert cut_trees(64, 16, 128, short=True) == TileCut(1, spread=2)
     assert cut_trees(64, 16, 128) is cut_trees(64, 8, 128, short=True) is None
-    assert cut_trees(65, 64, 128) is cut_trees(48, 96, 64) is None
+    assert cut_trees(65, 64, 128) is None
+
+
+def test_a_cta_takes_a_tree_of_narrow_heads_where_there_are_many() -> None:
+    assert cut_trees(48, 96, 64) == cut_trees(24, 384, 64, short=True) == TileCut(1)
+    assert cut_trees(48, 24, 64, short=True) == TileCut(1)
+    assert cut_trees(48, 12, 64, short=True) is cut_trees(48, 48, 64) is cut_trees(65, 96, 64) is None
 
 
 def test_two_ctas_take_up_to_64_rows() -> None:

@@ -13,7 +13,7 @@ from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles, cut_trees
-from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
+from services.common.kernels.span_attention.hopper.source import NARROW_NODES, TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
 __all__ = ["Own", "TileCut", "attend_tiles", "tiles_of", "tree_tiles_of"]
@@ -43,7 +43,7 @@ def tree_tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | Non
     width, heads, size = q_BWHD.shape[1:]
     kv_heads = kv_2NSHD.shape[3]
     cut = cut_trees(width * heads // kv_heads, len(q_BWHD) * kv_heads, size, span.short)
-    if cut is None or not _fit(q_BWHD, kv_2NSHD, span):
+    if cut is None or not _fit(q_BWHD, kv_2NSHD, span) or (cut.spread == 1 and width > NARROW_NODES):
         return None
     return cut if _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, False, nodes=True)) else None
 
@@ -69,7 +69,8 @@ def attend_tiles(
     items = lines_of_items * kv_heads * cut.programs
     lines = kv_2NSHD.view(-1, kv_heads * size)
     keys, values = own or (None, None)
-    grid = (kv_heads * cut.spread, lines_of_items) if cut.spread > 1 else (min(-(-items // cut.items), PROCESSORS), 1)
+    alone = shape.narrow or cut.spread > 1  # a CTA or some of them have an item
+    grid = (kv_heads * cut.spread, lines_of_items) if alone else (min(-(-items // cut.items), PROCESSORS), 1)
     program_of(shape).launch(
         grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF,

@@ -9,7 +9,7 @@ ROWS = 64
 SPLITS = 16
 """Of what a row sees, at most, on a GPU."""
 _FEW_ROWS = 16
-_NARROW, SIZES = 128, (128, 256)
+_NARROWEST, _NARROW, SIZES = 64, 128, (128, 256)
 _BLOCK_ROWS = 16
 """Of a drafter, at most: a warpgroup's threads hold them while they wait for a tile."""
 _SHORT_ROOM = 2048
@@ -79,11 +79,15 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
 def cut_trees(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
     """Return the cut of trees; None where Triton's programs serve.
 
-    Two CTAs take an item wherever they do so for chains, and of more items, however long, one after another: Triton's
-    programs of many sequences read what stands before the nodes again and again, and have parts to merge.
+    Of the narrowest heads a CTA takes an item, but few items gain more by splits that many share, and of long contexts
+    more do. Of others two CTAs take one wherever they do so for chains, and of more items, however long, one after
+    another: Triton's programs of many sequences read what stands before the nodes again and again, and have parts to
+    merge.
     """
-    if size != _NARROW or rows > ROWS:
+    if rows > ROWS or size not in (_NARROWEST, _NARROW):
         return None
+    if size == _NARROWEST:
+        return TileCut(1) if pairs * (6 if short else 2) > PROCESSORS else None
     return TileCut(1, spread=2) if pairs * 4 > PROCESSORS or (short and _spread(pairs, size)) else None
 
 

@@ -110,6 +110,15 @@ __device__ __forceinline__ float load_shared(unsigned from) {
   return number;
 }
 
+__device__ __forceinline__ float4 load_four(unsigned from) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(from)
+               : "memory");
+  return four;
+}
+
 // Loads four such blocks as `store_blocks` stores them, or turned.
 __device__ __forceinline__ void load_blocks(unsigned (&blocks)[4], unsigned from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

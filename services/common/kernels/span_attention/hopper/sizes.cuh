@@ -13,7 +13,7 @@
 
 #include "build.cuh"
 
-constexpr int THREADS = 128, COLUMNS = 128 / SPREAD, GROUP_ROWS = 64;  // of a warpgroup
+constexpr int THREADS = 128, COLUMNS = (SIZE < 128 ? SIZE : 128) / SPREAD, GROUP_ROWS = 64;  // of a warpgroup
 // A warp has eight rows of each half: where an item has up to half of the rows, all warps share them, and none weighs others.
 constexpr int HALF_ROWS = GROUP_ROWS / 2;
 constexpr int COLUMN_GROUPS = SIZE / COLUMNS / SPREAD, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS;
@@ -30,12 +30,13 @@ constexpr int STAGE = TILE_BYTES + TILE_BYTES / SPREAD;
 constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE;  // positions that lie together
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
-constexpr int LOADERS = GROUPS > 1 || (SPREAD > 1 && PIECES > 1) ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS;
+// Of narrow heads one loads keys and values.
+constexpr int LOADERS = PANELS == 1 ? 1 : GROUPS > 1 || (SPREAD > 1 && PIECES > 1) ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS;
 constexpr int PANELS_EACH = PANELS / SPREAD, BOXES = 2 * PANELS_EACH * PIECES / ITEM_LOADERS;  // a lane loads a box at most
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
-static_assert(!TREE || (SPREAD > 1 && !HAS_BLOCK), "trees are short contexts of a target");
+static_assert(!TREE || (ALONE && GROUPS == 1 && !HAS_BLOCK), "trees are a target's");
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
 
 // One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums. What only

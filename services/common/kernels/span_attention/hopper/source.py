@@ -8,6 +8,7 @@ from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 _KERNEL, _SPREAD_KERNEL = "span_attention/hopper/attend.cu", "span_attention/hopper/spread.cu"
+_NARROW_KERNEL = "span_attention/hopper/narrow.cu"
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
@@ -21,6 +22,10 @@ _SCORERS, _SLOTS = 3, 4
 """Warpgroups that weigh where CTAs take an item together, and tiles whose weights are on their way to another one."""
 _RELAY_BYTES = _SLOTS * (ROWS * TOKENS * 2 + ROWS * 4 + 2 * _BARRIER_BYTES) + ROWS * TOKENS * 2
 """Of such weights, and of ones."""
+NARROW_NODES, _PLACES, _NODE_STAGES = 17, 32, 2
+"""Nodes whose paths lie in two steps wherever these begin, the places of both, and the tiles that both may lie in."""
+_NARROW_BYTES = ROWS * (_PLACES + 8) * 4 + NARROW_NODES * (_PLACES + 4)
+"""Of scores and paths of nodes."""
 
 
 class Shape(NamedTuple):
@@ -45,11 +50,23 @@ class Shape(NamedTuple):
     nodes: bool = False
 
     @property
+    def columns(self) -> int:
+        """Those of a head's numbers that a warpgroup adds."""
+        return min(self.size, _COLUMNS) // self.spread
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a CTA has a tree: a warpgroup takes its context, and another one what lies from the length on."""
+        return self.nodes and self.spread == 1
+
+    @property
     def threads(self) -> int:
         """Those of a CTA: warpgroups that multiply, and warps that load."""
         if self.spread > 1:
             return (_SCORERS + 2) * _THREADS
-        groups = self.items * self.row_groups * self.size // _COLUMNS
+        if self.narrow:
+            return 2 * _THREADS + _FEW_LOADERS
+        groups = self.items * self.row_groups * self.size // self.columns
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
 
     @property
@@ -68,6 +85,8 @@ class Shape(NamedTuple):
     def shared_bytes(self) -> int:
         """Those of a CTA."""
         beside = (_RELAY_BYTES if self.spread > 1 else _ORDER_BYTES) + (self._path_bytes if self.nodes else 0)
+        if self.narrow:
+            beside = _NODE_STAGES * self._stage_bytes + 2 * _THREADS * (self.size * 2 + 16) + _NARROW_BYTES
         return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + beside
 
     @property
@@ -94,9 +113,9 @@ def source_of(shape: Shape) -> Source:
         kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, tree=int(shape.nodes),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
-    values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)
-    weighed = wgmma("multiply_weighed", _COLUMNS // shape.spread + 8, registers=False, turned=True)
-    kernel = _SPREAD_KERNEL if shape.spread > 1 else _KERNEL
+    values = wgmma("multiply_values", shape.columns, registers=True, turned=True)
+    weighed = wgmma("multiply_weighed", shape.columns + 8, registers=False, turned=True)
+    kernel = _SPREAD_KERNEL if shape.spread > 1 else _NARROW_KERNEL if shape.narrow else _KERNEL
     return Source(kernel, sizes + scores + values + weighed)
 
 

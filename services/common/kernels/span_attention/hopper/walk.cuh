@@ -159,6 +159,14 @@ struct Walk {
   template <typename Look>
   __device__ __forceinline__ void run(Part& part, KvRing& ring, const Look& look_up) const {
     Part whole;
+    run(part, whole, ring, look_up);
+    whole.fold(part);
+    part = whole;
+  }
+
+  // The last split is not ended.
+  template <typename Look>
+  __device__ __forceinline__ void run(Part& part, Part& whole, KvRing& ring, const Look& look_up) const {
     float scores[TOKENS / 2], higher[HALVES], fade[HALVES];
     unsigned weights[TOKENS / 16][4];
     clear(weights);
@@ -198,8 +206,6 @@ struct Walk {
     hold(part.sum);
     if (refilled(end_tile - 1)) free_stage(ring.empty_at(), lane);
     ring.next();
-    whole.fold(part);
-    part = whole;
   }
 
   __device__ __forceinline__ void end(const Part& part) const {
