@@ -78,12 +78,12 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (
         top.group_best_kernel,
         {"TILE": 4096, "GROUP": 256, "PDL": True},
-        {"scores_ptr": "*bf16", "best_ptr": "*i64"},
+        {"scores_ptr": "*bf16"},
     ),
     (
         top.groups_top_kernel,
-        {"COUNT": 8, "COUNT_PAD": 8, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
-        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+        {"COUNT": 8, "COUNT_PAD": 8, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": False, "PDL": True},
+        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
     ),
     (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 16, "PDL": True}, {"keys_ptr": "*i64"}),
     (
@@ -93,14 +93,14 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (
         top.groups_top_kernel,
-        {"COUNT": 16, "COUNT_PAD": 16, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
-        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+        {"COUNT": 16, "COUNT_PAD": 16, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True},
+        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
     ),
     (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 32, "PDL": True}, {"keys_ptr": "*i64"}),
     (
         top.groups_top_kernel,
-        {"COUNT": 32, "COUNT_PAD": 32, "GROUP": 256, "GROUPS_PAD": 1024, "PDL": True},
-        {"scores_ptr": "*bf16", "best_ptr": "*i64", "keys_ptr": "*i64"},
+        {"COUNT": 32, "COUNT_PAD": 32, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True},
+        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
     ),
     (top.row_top_kernel, {"COUNT": 32, "KEYS_PAD": 64, "PDL": True}, {"keys_ptr": "*i64"}),
     *(

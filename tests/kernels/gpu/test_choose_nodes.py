@@ -38,12 +38,17 @@ def test_the_best_of_many_equals_are_the_lowest_tokens(groups: int, count: int) 
     scores[1], scores[2, : vocab - 2] = 2.0, -torch.inf
     scores[3, torch.randperm(vocab, generator=generator)[:9]] = 9.0
     for columns in (0, 3 * top.GROUP, top.TOP_TILE + 1):
-        found = torch.empty((5, -(-vocab // (columns or vocab)), count), dtype=torch.int64, device=DEVICE)
-        for piece, part in enumerate(scores.split(columns or vocab, 1)):
-            top._keep_best(part.contiguous().to(DEVICE), found, piece, piece * (columns or vocab))
-        tokens = 0x7FFFFFFF - (found.cpu().flatten(1).sort(-1, descending=True).values[:, :count] & 0xFFFFFFFF)
+        parts = scores.split(columns or vocab, 1)
+        found = torch.empty((5, len(parts), count), dtype=torch.int64, device=DEVICE)
+        values, tokens = torch.empty((5, count), device=DEVICE), torch.empty_like(found[:, 0])
+        for piece, part in enumerate(parts):
+            top._keep_best(part.contiguous().to(DEVICE), found, values, tokens, piece, piece * (columns or vocab))
+        if len(parts) > 1:
+            tokens = 0x7FFFFFFF - (found.flatten(1).sort(-1, descending=True).values[:, :count] & 0xFFFFFFFF)
+        else:
+            assert torch.equal(values.cpu(), scores.sort(dim=-1, descending=True).values[:, :count])
         expected = scores.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-        assert torch.equal(tokens, expected), columns
+        assert torch.equal(tokens.cpu(), expected), columns
 
 
 @pytest.mark.parametrize(("positions", "befores", "count"), [(15, 1, 15), (1, 1, 12), (5, CANDIDATES, 15)])

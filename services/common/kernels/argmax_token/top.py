@@ -2,8 +2,9 @@
 
 The best few scores of a row lie in as many groups: those whose own best are the largest. So a first launch reduces each
 group once, and a second one, with a program a row, finds the groups and then the scores within them. Bytes for R rows:
-R V e, read once, and 8 R a group. A score and its token are one number of 64 bits, in the order of scores and among
-equals from the lowest token on, so that finding the best one is one reduction and no two are equal.
+R V e, read once, and 4 R a group. A score and its token, or its group, are one number of 64 bits, in the order of
+scores and among equals from the lowest on, so that finding the best one is one reduction and no two are equal. Lower
+groups have lower tokens, so the first launch needs no such numbers.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
@@ -30,33 +31,36 @@ def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, columns: int 
     vocab, rows = len(weight_VD), len(rows_RD)
     columns = columns or columns_at_once(rows, vocab)
     pieces = -(-vocab // columns)
-    keys_RPC = torch.empty((rows, pieces, count), dtype=torch.int64, device=rows_RD.device)
-    for piece in range(pieces):
-        scores_RC = linear(rows_RD, lines(weight_VD, piece * columns, (piece + 1) * columns))
-        _keep_best(scores_RC, keys_RPC, piece, piece * columns)
+    keys_RPC = torch.empty((rows if pieces > 1 else 0, pieces, count), dtype=torch.int64, device=rows_RD.device)
     values_RC = torch.empty((rows, count), dtype=torch.float32, device=rows_RD.device)
     ids_RC = torch.empty((rows, count), dtype=torch.int64, device=rows_RD.device)
-    row_top_kernel[(rows,)](
-        keys_RPC, values_RC, ids_RC, pieces * count, COUNT=count, KEYS_PAD=triton.next_power_of_2(pieces * count),
-        PDL=PDL, num_warps=1, **LAUNCH,
-    )  # fmt: skip
+    for piece in range(pieces):
+        scores_RC = linear(rows_RD, lines(weight_VD, piece * columns, (piece + 1) * columns))
+        _keep_best(scores_RC, keys_RPC, values_RC, ids_RC, piece, piece * columns)
+    if pieces > 1:
+        row_top_kernel[(rows,)](
+            keys_RPC, values_RC, ids_RC, pieces * count, COUNT=count, KEYS_PAD=triton.next_power_of_2(pieces * count),
+            PDL=PDL, num_warps=1, **LAUNCH,
+        )  # fmt: skip
     return values_RC, ids_RC
 
 
-def _keep_best(scores_RC: Tensor, keys_RPC: Tensor, piece: int, first: int) -> None:
-    """Write the best keys of scores whose first token is `first`."""
+def _keep_best(
+    scores_RC: Tensor, keys_RPC: Tensor, values_RC: Tensor, ids_RC: Tensor, piece: int, first: int
+) -> None:  # fmt: skip
+    """Write the best keys of scores whose first token is `first`; of all tokens at once scores and tokens."""
     rows, columns = scores_RC.shape
     _, pieces, count = keys_RPC.shape
     tiles = int(triton.cdiv(columns, TOP_TILE))
     groups = tiles * (TOP_TILE // GROUP)
-    best_RG = torch.empty((rows, groups), dtype=torch.int64, device=scores_RC.device)
+    best_RG = torch.empty((rows, groups), dtype=torch.float32, device=scores_RC.device)
     group_best_kernel[(rows, tiles)](
         scores_RC, best_RG, columns, scores_RC.stride(0), groups, TILE=TOP_TILE, GROUP=GROUP, PDL=PDL, **LAUNCH
     )
     groups_top_kernel[(rows,)](
-        scores_RC, best_RG, keys_RPC, columns, scores_RC.stride(0), groups, pieces, piece, first, COUNT=count,
-        COUNT_PAD=triton.next_power_of_2(count), GROUP=GROUP, GROUPS_PAD=triton.next_power_of_2(groups), PDL=PDL,
-        num_warps=8, **LAUNCH,
+        scores_RC, best_RG, keys_RPC, values_RC, ids_RC, columns, scores_RC.stride(0), groups, pieces, piece, first,
+        COUNT=count, COUNT_PAD=triton.next_power_of_2(count), GROUP=GROUP, GROUPS_PAD=triton.next_power_of_2(groups),
+        WHOLE=pieces == 1, PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
 
 
@@ -64,49 +68,68 @@ def _keep_best(scores_RC: Tensor, keys_RPC: Tensor, piece: int, first: int) -> N
 def group_best_kernel(
     scores_ptr, best_ptr, columns, stride, groups, TILE: tl.constexpr, GROUP: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
-    """Write the best key of each group of a tile; a group behind the last column has none."""
+    """Write the best score of each group of a tile."""
     allow_next(PDL)
     await_previous(PDL)
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     PARTS: tl.constexpr = TILE // GROUP
     group = tile * PARTS + tl.arange(0, PARTS)
     column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    tl.store(best_ptr + row * groups + group, tl.max(_keys(scores_ptr + row * stride, column, columns, 0), 1))
+    score = _scores(scores_ptr + row * stride, column, columns)
+    tl.store(best_ptr + row * groups + group, tl.max(score, 1) + 0.0)
 
 
 @triton.jit
 def groups_top_kernel(
-    scores_ptr, best_ptr, keys_ptr, columns, stride, groups, pieces, piece, first, COUNT: tl.constexpr,
-    COUNT_PAD: tl.constexpr, GROUP: tl.constexpr, GROUPS_PAD: tl.constexpr, PDL: tl.constexpr,
+    scores_ptr, best_ptr, keys_ptr, values_ptr, ids_ptr, columns, stride, groups, pieces, piece, first,
+    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, GROUP: tl.constexpr, GROUPS_PAD: tl.constexpr, WHOLE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write the best keys of a row, best first, out of the groups with the best ones."""
+    """Write the best keys of a row, best first, out of the groups with the best ones; of a WHOLE row what they say."""
     allow_next(PDL)
     await_previous(PDL)
     row, index, place = tl.program_id(0).to(tl.int64), tl.arange(0, GROUPS_PAD), tl.arange(0, COUNT_PAD)
-    best = tl.load(best_ptr + row * groups + index, mask=index < groups, other=_NONE)
+    score = tl.load(best_ptr + row * groups + index, mask=index < groups, other=float("-inf"))
+    # Groups behind the last column have none.
+    best = tl.where(index * GROUP < columns, _ordered(score, index), _NONE)
     chosen = place * 0 + groups
     for rank in tl.static_range(COUNT):
         most = tl.max(best, 0)
-        column = 0x7FFFFFFF - (most & 0xFFFFFFFF).to(tl.int32)
-        chosen = tl.where((place == rank) & (most != _NONE), column // GROUP, chosen)
+        group = 0x7FFFFFFF - (most & 0xFFFFFFFF).to(tl.int32)
+        chosen = tl.where((place == rank) & (most != _NONE), group, chosen)
         best = tl.where(best == most, _NONE, best)
     column = chosen[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     key = _keys(scores_ptr + row * stride, column, columns, first)
     at = (row * pieces + piece) * COUNT
     for rank in tl.static_range(COUNT):
         most = tl.max(tl.max(key, 1), 0)
-        tl.store(keys_ptr + at + rank, most)
+        if WHOLE:
+            _tell(most, values_ptr + at + rank, ids_ptr + at + rank)
+        else:
+            tl.store(keys_ptr + at + rank, most)
         key = tl.where(key == most, _NONE, key)
 
 
 @triton.jit
 def _keys(scores_ptr, column, columns, first):
-    """Return scores and tokens of columns as one number each; NaN counts as the least, and -0 as 0."""
+    """Return scores and tokens of columns as one number each."""
+    score = _scores(scores_ptr, column, columns) + 0.0
+    return tl.where(column < columns, _ordered(score, first + column), _NONE)
+
+
+@triton.jit
+def _scores(scores_ptr, column, columns):
+    """Return the scores of columns; NaN counts as the least."""
     score = tl.load(scores_ptr + column, mask=column < columns, other=float("-inf")).to(tl.float32)
-    score = tl.where(score == score, score, float("-inf")) + 0.0
+    return tl.where(score == score, score, float("-inf"))
+
+
+@triton.jit
+def _ordered(score, place):
+    """Return numbers in the order of scores, none of which is -0, and among equals from the lowest place on."""
     bits = score.to(tl.int32, bitcast=True)
     order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
-    return tl.where(column < columns, (order << 32) | (0x7FFFFFFF - first - column).to(tl.int64), _NONE)
+    return (order << 32) | (0x7FFFFFFF - place).to(tl.int64)
 
 
 @triton.jit
@@ -121,7 +144,12 @@ def row_top_kernel(
     for rank in tl.static_range(COUNT):
         best = tl.max(key, 0)
         key = tl.where(key == best, _NONE, key)
-        order = (best >> 32).to(tl.int32)
-        value = (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-        tl.store(values_ptr + row * COUNT + rank, value)
-        tl.store(ids_ptr + row * COUNT + rank, 0x7FFFFFFF - (best & 0xFFFFFFFF))
+        _tell(best, values_ptr + row * COUNT + rank, ids_ptr + row * COUNT + rank)
+
+
+@triton.jit
+def _tell(key, value_ptr, id_ptr):
+    """Write the score and the token of a number."""
+    order = (key >> 32).to(tl.int32)
+    tl.store(value_ptr, (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True))
+    tl.store(id_ptr, 0x7FFFFFFF - (key & 0xFFFFFFFF))
