@@ -1,7 +1,8 @@
-"""python -m tests.bench.gpu.nodes_trace: where a lone stream's rounds of chains and of trees go, on GPU and hosts.
+"""python -m tests.bench.gpu.nodes_trace: where rounds of chains, of trees and plain ones go, on GPU and hosts.
 
-Each way is a running pair whose processes stamp the parts of their rounds (`stamped.py`). The table has the median of
-each part's place, microseconds behind the end of the verify before, of rounds that follow one of their kind.
+Each way is a running pair whose processes stamp the parts of their rounds (`stamped.py`). A table has the median of
+each part's place, microseconds behind the end of the verify before, of rounds that follow one of their kind. Plain
+rounds have no stamps on the GPU: theirs are behind the end of the commit before.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import os
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -22,7 +25,7 @@ from unittest import mock
 from deploy.stack import ServiceProcess
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.nodes import COMPILE_THREADS, MEMORY, READY_S, Pair, _pair, _told
-from tests.bench.gpu.stamped import CHAINS, FOLDER
+from tests.bench.gpu.stamped import BUCKETS, CHAINS, FOLDER
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.tiny_checkpoints import TinyPair
 
@@ -33,8 +36,10 @@ PARTS = {
 }  # fmt: skip
 WAYS = {
     "chains": ([], False), "trees": (["--nodes", "true"], False), "chains of nodes": (["--nodes", "true"], True),
-    "choosing": (["--nodes", "true", "--adaptive", "true"], False),
+    "choosing": (["--nodes", "true"], False), "chosen chains": ([], False),
 }  # fmt: skip
+FIXED = ["--adaptive", "false"]
+CHOSEN = ("choosing", "chosen chains")
 _MODULE = "tests.bench.gpu.stamped"
 
 
@@ -65,12 +70,15 @@ def _started(folder: Path, pair: Pair, way: str, asked: argparse.Namespace) -> S
     folder.mkdir(mode=0o700)
     flags, chains = WAYS[way]
     device = ["--device", asked.device, "--dtype", "bfloat16" if asked.device == "cuda" else "float32"]
-    target = [*device, "--widths", asked.widths, *flags, "--slots", str(max(asked.slots, asked.streams))]
+    flags = flags if way in CHOSEN else [*flags, *FIXED]
+    target = [*device, "--widths", asked.widths, *flags, "--slots", str(max(asked.slots, *asked.streams))]
     drafter = list(device)
     if asked.device == "cuda":
         drafter += ["--compile-threads", str(COMPILE_THREADS)]
         target += ["--memory-bytes", str(MEMORY), "--compile-threads", str(COMPILE_THREADS)]
     told = {**ENVIRONMENT, FOLDER: str(folder), CHAINS: str(int(chains))}
+    if asked.brief:
+        told[BUCKETS] = ",".join(map(str, sorted({1, *asked.streams, max(asked.slots, *asked.streams)})))
     models = TinyPair(pair.target, pair.drafter)
     return StampedPair(folder, models, target, told, drafter, module=_MODULE)
 
@@ -86,28 +94,36 @@ def places(told: dict[str, Any]) -> dict[int, dict[str, float]]:
             rounds[number][f"  {side}'s host: {name} ends"] = ended
             if name == "launch":
                 rounds[number]["kind"] = more[0] + more[1] / 2 if not more[2] else -1
+                rounds[number]["rows"] = more[3]
     return rounds
 
 
-def table(told: dict[str, Any]) -> list[str]:
+def table(told: dict[str, Any], streams: int, most: int = 3) -> list[str]:
+    """Lines of the rounds of all streams, kind by kind, those that came most often first."""
+    rounds = {number: one for number, one in places(told).items() if one.get("rows") == streams}
+    kinds = Counter(one["kind"] for one in rounds.values() if one["kind"] > 0)
+    lines = [f"rounds by kind: {dict(kinds)}"]
+    for kind, _ in kinds.most_common(most):
+        lines += _of_kind({number: one for number, one in rounds.items() if one["kind"] == kind}, kind)
+    return lines
+
+
+def _of_kind(rounds: dict[int, dict[str, float]], kind: float) -> list[str]:
     """Lines of the parts of a median round: their places behind the end of the round before, and the quartiles."""
-    rounds, found = places(told), dict[str, list[float]]()
+    found, periods = dict[str, list[float]](), []
     last = PARTS[6] if any(PARTS[6] in one for one in rounds.values()) else "  target's host: _commit ends"
-    kinds = [one.get("kind", 0) for one in rounds.values()]
-    usual = max(set(kinds), key=kinds.count, default=0)
-    periods = []
     for number, one in rounds.items():
         before = rounds.get(number - 1, {})
-        if one.get("kind") != usual or before.get("kind") != usual or last not in before or last not in one:
+        if last not in before or last not in one:
             continue
         zero = before[last]
         periods.append((one[last] - zero) / 1e3)
         for part, when in one.items():
-            if part != "kind":
+            if part not in ("kind", "rows"):
                 found.setdefault(part, []).append((when - zero) / 1e3)
     if len(periods) < 2:
-        return [f"{len(periods)} rounds of kind {usual}"]
-    lines = [f"{len(periods)} rounds of kind {usual}, a median round of {median(periods):.0f} us"]
+        return [f"{len(periods)} rounds of kind {kind}"]
+    lines = [f"{len(periods)} rounds of kind {kind}, a median round of {median(periods):.0f} us"]
     for part, each in sorted(found.items(), key=lambda item: median(item[1])):
         if len(each) > 1:
             low, middle, high = quantiles(each, n=4)
@@ -137,31 +153,31 @@ def kernels(told: dict[str, Any], most: int) -> list[str]:
     return lines
 
 
-async def _load(pair: Pair, asked: argparse.Namespace, one: StampedPair, turns: int) -> float:
+async def _load(pair: Pair, asked: argparse.Namespace, one: StampedPair, streams: int, turns: int) -> float:
     """Tokens a second of some loads one after another."""
-    loads = [await _told(pair, asked.streams, 0.0, asked, one, True, turn) for turn in range(turns)]
+    loads = [await _told(pair, streams, 0.0, asked, one, True, turn) for turn in range(turns)]
     return sum(load.tokens for load in loads) / sum(load.seconds for load in loads)
 
 
-def _measured(pair: Pair, asked: argparse.Namespace, one: StampedPair, way: str) -> list[str]:
-    asyncio.run(_load(pair, asked, one, asked.warm))
-    (one.folder / "dump-0").touch()
-    one.told(0)
-    speed = asyncio.run(_load(pair, asked, one, asked.repeats))
-    (one.folder / "dump-1").touch()
-    return [f"== {way}: {speed:.0f} tokens a second", *table(one.told(1))]
+def _measured(pair: Pair, asked: argparse.Namespace, one: StampedPair, way: str, streams: int, at: int) -> list[str]:
+    asyncio.run(_load(pair, asked, one, streams, asked.warm))
+    (one.folder / f"dump-{at}").touch()
+    one.told(at)
+    speed = asyncio.run(_load(pair, asked, one, streams, asked.repeats))
+    (one.folder / f"dump-{at + 1}").touch()
+    return [f"== {way}, {streams} streams: {speed:.0f} tokens a second", *table(one.told(at + 1), streams)]
 
 
-def _profiled(pair: Pair, asked: argparse.Namespace, one: StampedPair, way: str) -> list[str]:
-    (one.folder / "profile-2").touch()
+def _profiled(pair: Pair, asked: argparse.Namespace, one: StampedPair, way: str, streams: int, at: int) -> list[str]:
+    (one.folder / f"profile-{at}").touch()
     time.sleep(1.0)
-    slower = asyncio.run(_load(pair, asked, one, 1))
-    (one.folder / "stop-2").touch()
+    slower = asyncio.run(_load(pair, asked, one, streams, 1))
+    (one.folder / f"stop-{at}").touch()
     try:
-        lines = kernels(one.told(2), asked.kernels)
+        lines = kernels(one.told(at), asked.kernels)
     except AssertionError as error:
         lines = [f"no kernels were traced: {str(error)[-600:]}"]
-    return [f"-- {way}, every kernel traced: {slower:.0f} tokens a second", *lines]
+    return [f"-- {way}, {streams} streams, every kernel traced: {slower:.0f} tokens a second", *lines]
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -171,13 +187,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--widths", default="1,4,8,16")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--streams", type=int, default=1)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1])
     parser.add_argument("--slots", type=int, default=1, help="of each target, if more than streams")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--warm", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--kernels", type=int, default=14, help="kernels told of, of each process")
     parser.add_argument("--profile", action="store_true", help="trace every kernel too")
+    parser.add_argument("--brief", action="store_true", help="capture what this load needs, so that pairs start soon")
+    parser.add_argument("--drafter", type=Path, help="another one of the pair's target")
     asked = parser.parse_args(given)
     asked.rounds_of_requests, asked.ends = 1, False
     return asked
@@ -187,6 +205,7 @@ def main() -> int:
     """Prints a table of each way."""
     asked = arguments()
     pair = _pair(asked.pair, 16)
+    pair = replace(pair, drafter=asked.drafter or pair.drafter)
     with (
         Mps(asked.device == "cuda") as shared,
         tempfile.TemporaryDirectory(prefix="pl") as folder,
@@ -196,9 +215,11 @@ def main() -> int:
         try:
             for one in pairs.values():
                 one.wait_ready(READY_S)
-            for tell in (_measured, _profiled)[: 1 + asked.profile]:
+            at = 0
+            for tell, streams in product((_measured, _profiled)[: 1 + asked.profile], asked.streams):
                 for way, one in pairs.items():
-                    print("\n".join(tell(pair, asked, one, way)), flush=True)
+                    print("\n".join(tell(pair, asked, one, way, streams, at)), flush=True)
+                at += 1 + (tell is _measured)
         finally:
             for one in pairs.values():
                 one.stop()

@@ -33,10 +33,12 @@ from services.target.device.context import Pool
 from services.target.device.runner import Runner
 from services.target.drafting.handoff.flags import FlagDrafts
 from services.target.engine.engine import Engine
+from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.width.policy import FixedWidth
 
-FOLDER, CHAINS = "BENCH_STAMPS", "BENCH_CHAINS"
-"""Variables: where files are, and whether a target that may check trees shall check chains alone."""
+FOLDER, CHAINS, BUCKETS = "BENCH_STAMPS", "BENCH_CHAINS", "BENCH_BUCKETS"
+"""Variables: where files are, whether a target that may check trees shall check chains alone, and the greedy rounds
+that are captured, by their rows."""
 PLACES = 1 << 15
 _POLL_S, _TRIES = 0.05, 200
 
@@ -164,7 +166,7 @@ def _noted(owner: Any, name: str, round_of: Callable[..., tuple[int, ...]]) -> A
 
 
 def _of_plan(done: object, self: object, plan: Any, *more: object) -> tuple[int, ...]:
-    return (plan.number, int(plan.width), int(plan.nodes), int(bool(plan.chunks)))
+    return (plan.number, int(plan.width), int(plan.nodes), int(bool(plan.chunks)), len(plan.rows))
 
 
 def _of_round(done: object, self: object, round_: Any) -> tuple[int, ...]:
@@ -182,7 +184,7 @@ def patches() -> list[Any]:
         _before(checkpoint, "choose_nodes", 14),
         _on_device(Runner, "warm_up", lambda runner: runner.pool.device),
         _on_device(drafter.DraftRunner, "warm_up", lambda runner: runner._stamp_2.device),
-        _noted(Engine, "_plan", lambda done, *_: (done.plan.number,)),
+        _noted(Engine, "_plan", lambda done, *_: (done.plan.number,)), _noted(Scheduler, "commit", _of_plan),
         _noted(Runner, "prepare", _of_plan), _noted(Runner, "launch", _of_plan), _noted(FlagDrafts, "ask", _of_plan),
         _noted(FlagDrafts, "watch", _of_plan),
         _noted(Engine, "_commit", _of_round), _noted(Engine, "_emit", _of_round),
@@ -218,6 +220,10 @@ def main() -> int:
     target, every = "--drafter-model" in sys.argv, patches()
     if os.environ.get(CHAINS) == "1":
         every.append(mock.patch("services.target.build_device.FixedWidth", lambda width, _: FixedWidth(int(width))))
+    if target and os.environ.get(BUCKETS):
+        buckets = tuple(map(int, os.environ[BUCKETS].split(",")))
+        every.append(mock.patch("services.target.build_device.buckets_of", return_value=buckets))
+        every.append(mock.patch("services.target.device.steps.MODES", ("greedy",)))
     for one in every:
         one.start()
     folder, side = Path(os.environ[FOLDER]), "target" if target else "drafter"
