@@ -24,7 +24,7 @@ from services.drafter.current_attachment import CurrentAttachment
 from services.drafter.describe import DrafterIdentity
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.build import build_proposer
-from services.drafter.service import DrafterService
+from services.drafter.service import DrafterService, draft_count
 from services.drafter.settings import DrafterSettings
 
 logger = logging.getLogger(__name__)
@@ -124,5 +124,5 @@ class DrafterApp:
         threads, compiled = self._settings.compile_threads, shapes in self._compiled
         attachment = open_attachment(offer, proposer, self._device, threads, compiled)
         self._compiled.add(shapes)
-        attachment.serve(self._service.drafted, self._settings.core)
+        attachment.serve(draft_count(self._metrics), self._settings.core)
         return attachment

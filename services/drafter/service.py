@@ -1,7 +1,7 @@
 """DrafterService on the wire; nothing but conversion between messages and the current attachment."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -32,7 +32,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""
         self._current = current
         self._identity = identity
-        self._metrics = metrics
+        self._metrics, self._count = metrics, draft_count(metrics)
         self.proposer: Proposer | None = None
 
     async def Attach(self, request: pb.AttachRequest, context: "Context") -> pb.AttachResponse:
@@ -53,12 +53,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
             async for request in request_iterator:
                 if (response := paced(attachment, request)) is not None:
                     yield response
-                    self.drafted(response.draft_us / 1e6)
-
-    def drafted(self, seconds: float) -> None:
-        """Counts a draft; any thread may call this."""
-        self._metrics.drafter_rounds.inc()
-        self._metrics.draft_seconds.observe(seconds)
+                    self._count(response.draft_us / 1e6)
 
     async def Describe(
         self, request: pb.DrafterServiceDescribeRequest, context: "Context"
@@ -110,3 +105,13 @@ def paced(attachment: Attachment, request: pb.PaceRequest) -> pb.PaceResponse | 
     drafts = attachment.drafts(request.rows, request.width)
     micros = (time.perf_counter_ns() - started) // 1000
     return answer_to_pb(Answer(request.generation, request.round, micros), drafts)
+
+
+def draft_count(metrics: DrafterMetrics) -> Callable[[float], None]:
+    """Return what counts a draft of so many seconds; any thread may call it."""
+
+    def count(seconds: float) -> None:
+        metrics.drafter_rounds.inc()
+        metrics.draft_seconds.observe(seconds)
+
+    return count

@@ -42,6 +42,7 @@ from services.gateway.routing.router import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import Calls, TenantLabels
 from services.gateway.streams.catalogue import load_catalogue
+from services.gateway.streams.entrance import Entrance
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
 from services.gateway.targets.allowance import Allowance
@@ -124,7 +125,8 @@ class GatewayApp:
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
         self._allowance = Allowance(self._pool)
-        self._streams = Streams(self._front, admitting, settings, self.metrics, self._calls, self._allowance)
+        entrance = Entrance(admitting, self.metrics, self._allowance)
+        self._streams = Streams(self._front, entrance, settings, self.metrics, self._calls)
         self._board = StatusBoard(lambda: self._pool.links, time.monotonic)
         self._http = self._http_edge() if settings.http else None
         self._tasks: list[asyncio.Task[None]] = []

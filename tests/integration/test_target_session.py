@@ -5,7 +5,8 @@ import weakref
 from pathlib import Path
 
 from services.common.serving.channel import connect
-from services.gateway.targets.session import Session, open_session
+from services.gateway.targets.opening import open_session
+from services.gateway.targets.session import Session
 from tests.integration.gateway_stack import harness
 from tests.integration.test_gateway_faults import ready
 from tests.integration.test_gateway_stream import until

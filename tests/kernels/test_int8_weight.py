@@ -3,16 +3,10 @@
 import pytest
 import torch
 
-from services.common.kernels.linear.int8_weight import MOST, Int8Weight, quantised, quantised_rows
+from services.common.kernels.linear.int8_weight import MOST, Int8Weight, product_of_packed, quantised, quantised_rows
+from services.common.kernels.linear.integers import _DEEPEST, adds_exactly, multiplies_packed, product_of_whole
 from services.common.kernels.linear.product import product
-from services.common.kernels.linear.reference import (
-    _DEEPEST,
-    adds_exactly,
-    linear,
-    multiplies_packed,
-    product_of_packed,
-    product_of_whole,
-)
+from services.common.kernels.linear.reference import linear
 from services.common.kernels.linear.weight import lines
 
 RANDOM = torch.Generator().manual_seed(8)

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 
-from services.common.model.states.states import RecurrentStates
+from services.common.model.states.recurrent import RecurrentStates
 from services.common.request.sampling import SamplingParams
 from services.target.core.request import RequestSpec
 from tests.lossless.pairs import Pair, made_up_pair

@@ -13,7 +13,7 @@ from tests.mutants.scheduling import SCHEDULING
 from tests.mutants.snapshots import SNAPSHOTS
 from tests.mutants.windows import SLIDING
 
-SPAN = "services.common.kernels.span_attention.span"
+SPAN = "services.common.kernels.span_attention.host_span"
 ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
 TAKE = "services.common.kernels.mailbox"

@@ -61,7 +61,7 @@ HYBRIDS = (
     ),
     Mutant(
         "state-kept-when-a-slot-changes-hands",
-        STATES,
+        "services.common.model.states.recurrent",
         "self._folded_S[slot].zero_()",
         "self._folded_S[slot]",
         f"{_HYBRID}test_a_slot_that_changes_hands_begins_anew",

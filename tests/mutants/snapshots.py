@@ -3,10 +3,10 @@
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import MACHINE
 
-KEEPER = "services.target.cache.manager"
+KEEPER = "services.target.cache.state_keeper"
 POOL = "services.target.cache.snapshots"
 CACHE = "services.target.cache.prefix_cache"
-STATES = "services.common.model.states.states"
+STATES = "services.common.model.states.recurrent"
 COPIES = "services.common.model.states.state_snapshots"
 RUNNER = "services.target.device.runner"
 

@@ -5,6 +5,7 @@ from tests.mutants.mutation import Mutant
 CPU = "services.common.model.cpu.cpu"
 MASK = "services.common.kernels.span_attention.span"
 SPAN = "services.common.kernels.span_attention.span"
+HOST_SPAN = "services.common.kernels.span_attention.host_span"
 
 PLACES = "services.target.cache.windows"
 
@@ -45,14 +46,14 @@ SLIDING = (
     ),
     Mutant(
         "window-read-one-token-too-late",
-        SPAN,
+        HOST_SPAN,
         "first_B1 = (lengths_B - window + 1).clamp(min=0)[:, None]",
         "first_B1 = (lengths_B - window + 2).clamp(min=0)[:, None]",
         f"{_WINDOWS}test_rows_are_the_same_at_any_width_and_after_rejections",
     ),
     Mutant(
         "window-read-from-the-beginning",
-        SPAN,
+        HOST_SPAN,
         "first_B1 = (lengths_B - window + 1).clamp(min=0)[:, None]",
         "first_B1 = torch.zeros_like(lengths_B)[:, None]",
         f"{_WINDOWS}test_what_is_below_the_window_of_the_first_row_may_be_lost",

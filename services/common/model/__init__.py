@@ -5,7 +5,8 @@ from services.common.model.drafters.chain import DraftChain, load_chain
 from services.common.model.fields.errors import ModelError
 from services.common.model.spec import ModelSpec
 from services.common.model.states.draft_context import DraftContext, NoContext
-from services.common.model.target import Target, load_target
+from services.common.model.target import Target
+from services.common.model.target_reading import load_target
 
 __all__ = [
     "DraftBlock",

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
-from services.common.model.cpu.cpu import HostBlockAttention, HostStack
+from services.common.model.cpu.cpu import HostBlockAttention
 from services.common.model.cpu.cpu_hybrid import HostHeadGates, host_mixer
+from services.common.model.cpu.host_stack import HostStack
 from services.common.model.fields.errors import ModelError
 from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.spec import ModelSpec, Rope, StackSpec

@@ -7,46 +7,19 @@ import inspect
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from services.common.request.error_convert import to_grpc_status
-from services.common.request.errors import Code, PacelineError, Reason, let_go, malformed
-from services.common.serving.wire import TooManyFieldsError, check_fields, shape_of
+from services.common.request.errors import Code, PacelineError, Reason, let_go
+from services.common.serving.malformed import checked, tolerant
 
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any] | None
     Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
-
-
-@dataclass(frozen=True)
-class Malformed:
-    """Marks a message that is not taken, and why; the handler's wrapper refuses it."""
-
-    why: str = "is not a valid message of this method"
-
-
-def tolerant(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A deserializer that returns Malformed where gRPC would answer INTERNAL, and for messages of too many fields."""
-    descriptor = getattr(getattr(parse, "__self__", None), "DESCRIPTOR", None)
-    shape = shape_of(descriptor) if descriptor is not None else None
-
-    def deserialize(data: bytes) -> Any:
-        try:
-            if shape is not None:
-                check_fields(data, shape)
-            return parse(data)
-        except TooManyFieldsError as error:
-            return Malformed(str(error))
-        except (DecodeError, ValueError):
-            return Malformed()
-
-    return deserialize
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -73,7 +46,7 @@ def _unary(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
 
     async def wrapped(request: Any, context: Any) -> Any:
         try:
-            return await behaviour(_checked(request), context)
+            return await behaviour(checked(request), context)
         except BaseException as error:
             return await _abort(error, context)
 
@@ -85,7 +58,7 @@ def _stream(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
 
     async def wrapped(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            responses = behaviour(_checked(request), context)
+            responses = behaviour(checked(request), context)
             if inspect.isawaitable(responses):
                 await responses
                 return
@@ -95,20 +68,6 @@ def _stream(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
             await _abort(error, context)
 
     return wrapped
-
-
-def _checked(request: Any) -> Any:
-    """The request, or an iterator over requests that refuses a malformed one when it comes."""
-    if isinstance(request, Malformed):
-        raise malformed(f"the request: {request.why}")
-    return _checked_each(request) if hasattr(request, "__aiter__") else request
-
-
-async def _checked_each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        if isinstance(request, Malformed):
-            raise malformed(f"a frame of the stream: {request.why}")
-        yield request
 
 
 async def _abort(error: BaseException, context: Any) -> None:

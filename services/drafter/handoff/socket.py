@@ -59,12 +59,8 @@ class Turns:
         self._observe(micros / 1e6)
 
 
-class SocketHandoff(SharedMemory):
+class SocketHandoff(Turns, SharedMemory):
     """For an arena in host memory. A round without a captured step ends the connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        """Owns the connection."""
-        self._turns = Turns(connection)
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
         """Does nothing: the message came after the inputs."""
@@ -74,11 +70,3 @@ class SocketHandoff(SharedMemory):
 
     def end(self, number: int) -> None:
         """Does nothing: a mailbox in host memory is filled when the draft returns."""
-
-    def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
-        """Starts the thread, on that core."""
-        self._turns.serve(fill, observe, core)
-
-    def close(self) -> None:
-        """Ends the connection and waits for a draft that is being made."""
-        self._turns.close()

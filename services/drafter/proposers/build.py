@@ -4,7 +4,7 @@ import logging
 
 import torch
 
-from services.common.kernels.linear.reference import adds_exactly
+from services.common.kernels.linear.integers import adds_exactly
 from services.common.model import load_block, load_chain
 from services.common.model.drafters import LAYOUTS, read_any_spec
 from services.common.model.drafters.spec import ChainSpec

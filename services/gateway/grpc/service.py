@@ -4,9 +4,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from services.gateway.grpc import answers, questions
+from services.gateway.grpc import answers, listings, questions
 from services.gateway.intake.inlet import Messages
-from services.gateway.intake.query import Query
+from services.gateway.intake.query import Query, prompt_cost
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Context, Streams
 from services.gateway.targets.status import StatusBoard
@@ -51,23 +51,23 @@ class InferenceService:
         """Describes a served model and every limit."""
         request = await messages.only()
         model = await self._front.model(request.model)
-        return inference_pb2.GetModelResponse(model=answers.model_info(model, self._front.limits(current_tenant())))
+        return inference_pb2.GetModelResponse(model=listings.model_info(model, self._front.limits(current_tenant())))
 
     async def ListModels(
         self, messages: Messages[inference_pb2.ListModelsRequest], context: Context
     ) -> inference_pb2.ListModelsResponse:
         """Describes every served model, each with its limits."""
         await messages.only()
-        return answers.served_models(await self._front.models(), self._front.limits(current_tenant()))
+        return listings.served_models(await self._front.models(), self._front.limits(current_tenant()))
 
     async def Tokenize(
         self, messages: Messages[inference_pb2.TokenizeRequest], context: Context
     ) -> inference_pb2.TokenizeResponse:
         """Turns a prompt into token ids as Generate would, and counts as it does."""
-        with self._streams.admitted() as ticket:
+        with self._streams.entrance.admitted() as ticket:
             request = await messages.only()
             prompt = questions.prompt(request.prompt)
-            self._streams.queue(ticket, prompt)
+            ticket.queue(prompt_cost(prompt))
             ids = await self._front.tokens(prompt, await self._front.model(request.model), current_tenant())
         return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
 
@@ -78,4 +78,4 @@ class InferenceService:
         await messages.only()
         found = await self._board.look()
         details = current_tenant() is ANYBODY
-        return answers.status(found, self._front.served, self._front.names, details)
+        return listings.status(found, self._front.served, self._front.names, details)

@@ -63,7 +63,7 @@ class Routes:
                 language = catalogue.find(body.model)
                 return by_default(recommended.get(language.name, {}), convert)(body, headers)
 
-            return Generate(read, convert_by_model, make, choices, bodies, streams.room)
+            return Generate(read, convert_by_model, make, choices, bodies, streams.entrance.room)
 
         def query(body: ChatBody, headers: Headers) -> Query:
             return chat_query(body, headers, catalogue.find(body.model).forms)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 
 from services.common.request.errors import Code, PacelineError, Reason, malformed, overloaded
-from services.common.serving.interceptors import Malformed, tolerant
+from services.common.serving.malformed import Malformed, tolerant
 from services.gateway.intake.fair_threads import FairThreads
 from services.gateway.intake.growth_guard import GrowthGuard
 from services.gateway.tenancy.auth import current_tenant

@@ -15,7 +15,7 @@ from services.gateway.parsing.output import (
     held,
     held_of,
 )
-from services.gateway.prompts.text import CLOSE, OPEN
+from services.gateway.prompts.thought import CLOSE, OPEN
 
 BETWEEN = "\n\n"
 """Stands between the thoughts of two blocks."""

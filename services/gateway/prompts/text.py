@@ -1,15 +1,11 @@
 """The text side of one request, counted in tokens: detokenisation, stop strings, and what of it is a thought."""
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from services.gateway.prompts.stop_strings import StopCutter, StopStrings
-
-OPEN, CLOSE = "<think>", "</think>"
-"""Tags of a thought."""
-
 
 TokenBytes: TypeAlias = tuple[bytes, ...]
 """The bytes of every token by its id; special tokens and ids without a token have none."""
@@ -78,44 +74,3 @@ class TextStream:
             return Piece(0, tail, False)
         final, stopped = self._cutter.push(tail, armed=self._count > self._min_tokens)
         return Piece(0, final if stopped else final + self._cutter.finish(), stopped)
-
-
-Spell = Callable[[int], bytes]
-"""The bytes of a token, special ones by their names."""
-
-
-class ThoughtCount:
-    """Counts the tokens of an answer's thought, its tags among them; one that is not closed goes on to the end.
-
-    Once it has `ended` nothing more is counted.
-    """
-
-    def __init__(self, spell: Spell, begun: bool) -> None:
-        """`begun` says that the prompt has opened the thought."""
-        self.tokens = 0
-        self._spell = spell
-        self._text = b""
-        self._seen = 0
-        self._begun = begun
-        self.ended = False
-
-    def push(self, token_ids: Sequence[int]) -> None:
-        """More tokens; those behind the thought cost nothing."""
-        for token in token_ids:
-            if self.ended:
-                return
-            self._seen += 1
-            self._text += self._spell(token)
-            if self._begun or self._begins():
-                self._inside()
-
-    def _begins(self) -> bool:
-        start = self._text.lstrip()
-        self._begun = start.startswith(OPEN.encode())
-        self.ended = not self._begun and not OPEN.encode().startswith(start)
-        return self._begun
-
-    def _inside(self) -> None:
-        self.tokens = self._seen
-        self.ended = CLOSE.encode() in self._text
-        self._text = self._text[-len(CLOSE) + 1 :]

@@ -17,7 +17,8 @@ from services.common.request.spelling import decoder_refusal, speller
 from services.common.serving.files import read_regular
 from services.gateway.prompts.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.prompts.chat_renderer import ChatRenderer, load_chat_renderer, load_special_tokens
-from services.gateway.prompts.text import CLOSE, OPEN, TokenBytes, bytes_of
+from services.gateway.prompts.text import TokenBytes, bytes_of
+from services.gateway.prompts.thought import CLOSE, OPEN
 
 log = logging.getLogger(__name__)
 PROMPT_END = 8

@@ -29,7 +29,7 @@ from services.common.serving.tracing import NoTracer, Span, Tracer, trace_of
 from services.gateway.streams.observed import attributes, fields, measure
 
 if TYPE_CHECKING:
-    from services.gateway.streams.migration import Totals
+    from services.gateway.streams.journey import Totals
 
 logger = logging.getLogger("services.gateway.access")
 

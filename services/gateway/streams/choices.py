@@ -14,7 +14,8 @@ from typing import Protocol
 
 from services.gateway.intake.query import DRAWN_SEED_BITS, Query, TokenPrompt, prompt_cost
 from services.gateway.streams.calls import Call
-from services.gateway.streams.generation import Delta, Final, Generation
+from services.gateway.streams.events import Delta, Final
+from services.gateway.streams.generation import Generation
 from services.gateway.streams.streams import Context, Encode, Streams
 from services.gateway.targets.account import Permit
 from services.gateway.tenancy.admission import Ticket
@@ -60,18 +61,18 @@ class Choices:
         Raises:
             PacelineError: a choice was refused or failed; the others have ended.
         """
-        streams = self._streams
+        streams, entrance = self._streams, self._streams.entrance
         present = streams.begin()
-        with streams.admitted() as ticket:
+        with entrance.admitted() as ticket:
             query = await ask()
             prompts = (query.prompt, *query.others)
-            with streams.claimed(query), ExitStack() as places:
+            with entrance.claimed(query), ExitStack() as places:
                 count = len(prompts) * query.choices
                 if count > 1:
-                    streams.check_fits(count)
-                tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, count))]
+                    entrance.check_fits(count)
+                tickets = [ticket, *(places.enter_context(entrance.admitted()) for _ in range(1, count))]
                 for prompt, first in zip(prompts, tickets[:: query.choices], strict=True):
-                    streams.queue(first, prompt)
+                    first.queue(prompt_cost(prompt))
                 call = _Call(streams, context, make(query), present)
                 if len(tickets) == 1:
                     await call.run(0, query, ticket)

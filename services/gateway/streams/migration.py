@@ -5,23 +5,21 @@ unbroken stream in which each position comes once. Where they are not, the end o
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from services.common.metrics.catalogue import ModelMetrics
-from services.common.request.errors import Code, PacelineError, Reason, unavailable
-from services.common.request.sampling import FinishReason
+from services.common.request.errors import Code, PacelineError, Reason
 from services.gateway.routing.routed_request import RoutedRequest, key_of
 from services.gateway.routing.router import prefix_digests
+from services.gateway.streams.journey import JourneySettings, Totals
+from services.gateway.streams.tries import Tries
 from services.gateway.targets.attempt import DELIVERED, Attempt, Outbox
 from services.gateway.targets.messages import (
     Arithmetic,
     End,
-    Finished,
     Lost,
-    Moved,
     Refused,
     Speculation,
     Update,
@@ -29,39 +27,8 @@ from services.gateway.targets.messages import (
 )
 from services.gateway.targets.pool import Pool
 
-log = logging.getLogger(__name__)
-TRY_ELSEWHERE = frozenset({Reason.OVERLOADED, Reason.DRAINING, Reason.NO_TARGET})
 LAST_WORD_S = 1.0
 """Longest wait for the statistics that answer a cancellation."""
-
-
-@dataclass(frozen=True, slots=True)
-class JourneySettings:
-    """Bounds of one request: targets tried, seconds that it waits for one, tokens that its client may be behind."""
-
-    attempts: int
-    wait_target_s: float
-    outbox_tokens: int
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over the targets of one request; `numerics_changed` when they did not all compute its output alike."""
-
-    usage: Usage
-    speculation: Speculation
-    migrations: int = 0
-    numerics_changed: bool = False
-
-    def add(self, usage: Usage, speculation: Speculation) -> None:
-        """Adds one target; cached tokens are those of the first, later ones reuse what was computed before."""
-        self.usage = Usage(
-            cached_tokens=self.usage.cached_tokens or (0 if self.migrations else usage.cached_tokens),
-            queue_s=self.usage.queue_s + usage.queue_s,
-            prefill_s=self.usage.prefill_s + usage.prefill_s,
-            decode_s=self.usage.decode_s + usage.decode_s,
-        )
-        self.speculation.add(speculation)
 
 
 class MigratingRequest:
@@ -92,13 +59,12 @@ class MigratingRequest:
         self._attempt: Attempt | None = None
         self._ended: Attempt | None = None
         self.pair_id = ""
-        self._tries = 0
-        self._failed = False
+        self._tries = Tries(job, settings.attempts, metrics)
 
     @property
     def placed(self) -> bool:
         """A target has the request, or had it."""
-        return self._tries > 0
+        return self._tries.made > 0
 
     async def next(self) -> Update:
         """The next tokens, the end, or both; `end` is Finished or None.
@@ -120,10 +86,10 @@ class MigratingRequest:
                 return update
             self._attempt, self._ended = None, attempt
             self._count(attempt, update.end)
-            end = self._verdict(update.end)
+            end = self._tries.verdict(update.end, len(self._committed), self.totals)
             if end is not None or update.token_ids or update.scores:
                 return update if end is update.end else replace(update, end=end)
-            await self._pause(update.end)
+            await self._tries.pause(update.end)
 
     async def stop(self, tokens_kept: int, reason: str) -> None:
         """Cancels on the target and waits a moment for its statistics; tokens beyond those kept are discarded."""
@@ -178,7 +144,7 @@ class MigratingRequest:
                 continue
             self.pair_id, self._present = link.pair_id, link.model.arithmetic
             self.revision = link.model.revision
-            self._tries += 1
+            self._tries.made += 1
             self._attempt = attempt
             return attempt
 
@@ -195,65 +161,9 @@ class MigratingRequest:
         else:
             self.totals.add(end.usage, end.speculation)
 
-    def _verdict(self, end: End) -> Finished | None:
-        """The end if the request is over; None when it continues on another target.
-
-        Raises:
-            PacelineError: it cannot go on.
-        """
-        if isinstance(end, Finished):
-            return end
-        if isinstance(end, Moved):
-            self._tries -= 1  # none has failed, and a rollout may drain one after the other
-        if len(self._committed) >= self._job.stopping.max_tokens:
-            return Finished(FinishReason.LENGTH)
-        full = isinstance(end, Refused) and end.error.reason in TRY_ELSEWHERE
-        if self._exhausted or not (full or self._may_move(end)):
-            if isinstance(end, Refused):
-                raise end.error
-            self._metrics.gateway_migration_failures.inc()
-            raise unavailable(Reason.TARGET_LOST, f"the target was lost: {_why(end)}")
-        if not full:
-            self.totals.migrations += 1
-            self._metrics.gateway_migrations[_cause(end)].inc()
-        log.info("request goes on elsewhere", extra={"data": {"cause": _why(end)}})
-        return None
-
-    def _may_move(self, end: Lost | Moved | Refused) -> bool:
-        """Whether a request that its target did not finish may be tried on another one.
-
-        Only the first failure moves a request, so that a request that makes targets fail reaches no third one.
-        """
-        if isinstance(end, Refused):
-            failed, self._failed = self._failed, True
-            if failed or end.error.reason is not Reason.INTERNAL:
-                return False
-        return self._job.migration or not self._committed
-
-    async def _pause(self, end: End) -> None:
-        """Waits before another attempt when all targets may be full."""
-        if isinstance(end, Refused):
-            await asyncio.sleep(min(end.error.retry_after_s or 0.05, 0.05 * 2**self._tries, 1.0))
-
-    @property
-    def _exhausted(self) -> bool:
-        return self._tries >= self._settings.attempts
-
     def _overflow(self) -> None:
         self.overflowed = True
         self._on_overflow()
-
-
-def _cause(end: Lost | Moved | Refused) -> str:
-    if isinstance(end, Moved):
-        return "drain"
-    return "failed" if isinstance(end, Refused) else "lost"
-
-
-def _why(end: End) -> str:
-    if isinstance(end, Lost):
-        return end.why
-    return end.error.message if isinstance(end, Refused) else "it drains"
 
 
 def slow_client() -> PacelineError:

@@ -17,15 +17,18 @@ from services.common.request.validation import (
 from services.gateway.intake.fair_threads import FairThreads
 from services.gateway.intake.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.reasoning import opened
-from services.gateway.prompts.text import TextStream, ThoughtCount
+from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.thought import ThoughtCount
 from services.gateway.prompts.tokenizer import PROMPT_END, Tokenizer
 from services.gateway.routing.openings import opening_of
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import current_call
 from services.gateway.streams.catalogue import Catalogue, Language, unknown_model
-from services.gateway.streams.generation import Generation, Shown
-from services.gateway.streams.migration import JourneySettings, MigratingRequest
+from services.gateway.streams.events import Shown
+from services.gateway.streams.generation import Generation
+from services.gateway.streams.journey import JourneySettings
+from services.gateway.streams.migration import MigratingRequest
 from services.gateway.streams.rules import Rules
 from services.gateway.targets.messages import Model
 from services.gateway.targets.pool import Pool

@@ -3,8 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -12,17 +11,17 @@ import grpc
 from services.common.metrics.catalogue import GatewayMetrics, ModelMetrics
 from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
-from services.gateway.intake.query import Prompt, Query, prompt_cost
+from services.gateway.intake.query import Query, prompt_cost
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import request_id
 from services.gateway.streams.calls import Call, Calls, current_call
-from services.gateway.streams.generation import Delta, Final, Generation
-from services.gateway.streams.keys import RunningKeys
+from services.gateway.streams.entrance import Entrance
+from services.gateway.streams.events import Delta, Final
+from services.gateway.streams.generation import Generation
 from services.gateway.streams.migration import slow_client
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.targets.account import Permit
-from services.gateway.targets.allowance import Allowance, over_all
-from services.gateway.tenancy.admission import Admission, Room, Ticket
+from services.gateway.tenancy.admission import Ticket
 from services.gateway.tenancy.auth import current_tenant
 
 DEADLINE_GRACE_S = 0.2
@@ -56,20 +55,17 @@ class Streams:
     def __init__(
         self,
         front: RequestFactory,
-        admission: Admission,
+        entrance: Entrance,
         settings: GatewaySettings,
         metrics: GatewayMetrics,
         calls: Calls,
-        allowance: Allowance,
     ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
-        self._allowance = allowance
+        self.entrance = entrance
         self._front = front
-        self._admission = admission
         self._settings = settings
         self._metrics = metrics
         self.calls = calls
-        self._keys = RunningKeys()
 
     async def serve(self, ask: Callable[[], Awaitable[Query]], context: Context, encode: Encode) -> None:
         """Runs one call to its end.
@@ -83,10 +79,10 @@ class Streams:
             PacelineError: the request was refused or failed.
         """
         call = self.begin()
-        with self.admitted() as ticket:
+        with self.entrance.admitted() as ticket:
             query = await ask()
-            with self.claimed(query):
-                self.queue(ticket, query.prompt)
+            with self.entrance.claimed(query):
+                ticket.queue(prompt_cost(query.prompt))
                 await self.run(query, self.stream(context, ticket, call, encode))
 
     @staticmethod
@@ -96,45 +92,6 @@ class Streams:
         call.generates = True
         return call
 
-    @contextmanager
-    def admitted(self) -> Iterator[Ticket]:
-        """A place inside for the present tenant while the block runs.
-
-        Raises:
-            PacelineError: OVERLOADED or TENANT_LIMIT.
-        """
-        ticket = self._admission.enter(current_tenant())
-        self._metrics.gateway_inflight_requests.set(self._admission.requests)
-        try:
-            yield ticket
-        finally:
-            ticket.close()
-            self._metrics.gateway_inflight_requests.set(self._admission.requests)
-
-    def room(self) -> Room:
-        """What the present tenant may have, and what is left of it over all gateways."""
-        tenant = current_tenant()
-        return over_all(self._admission.room(tenant), tenant, self._allowance.total(tenant))
-
-    def queue(self, ticket: Ticket, prompt: Prompt) -> None:
-        """Counts a prompt that is about to be tokenised.
-
-        Raises:
-            PacelineError: OVERLOADED or TENANT_LIMIT.
-        """
-        ticket.queue(prompt_cost(prompt))
-
-    def check_fits(self, answers: int) -> None:
-        """Refuses a call that could never run, without a time after which to ask again.
-
-        Raises:
-            PacelineError: TENANT_LIMIT, more answers at once than the present tenant may have.
-        """
-        most = self._admission.room(current_tenant()).most_requests
-        if answers > max(most, 1):
-            text = f"the call asks for {answers} answers at once, and at most {most} may run"
-            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text)
-
     async def permits(self, query: Query, call: Call, context: Context, prompts: Sequence[int]) -> list[Permit]:
         """Lets several answers of the present tenant in, all or none; none where it has no bounds over all gateways.
 
@@ -143,25 +100,17 @@ class Streams:
         """
         try:
             async with self._in_time(self._until(query, call, context)):
-                return await self._allowance.enter(current_tenant(), prompts, query.stopping.max_tokens)
+                return await self.entrance.permits(prompts, query.stopping.max_tokens)
         except TimeoutError:
             raise deadline("the deadline passed before the request reached a target") from None
 
     async def _permit(self, stream: "Stream", prompt: int, most: int) -> None:
         """Lets a stream in that came alone; its prompt is used now, once for all answers to it."""
         if stream.permit is None:
-            for permit in await self._allowance.enter(current_tenant(), (prompt,), most):
+            for permit in await self.entrance.permits((prompt,), most):
                 stream.permit = permit
         if stream.permit is not None:
             stream.permit.begin(prompt if stream.counted else 0)
-
-    def claimed(self, query: Query) -> AbstractContextManager[None]:
-        """Holds the query's idempotency key while the block runs.
-
-        Raises:
-            PacelineError: DUPLICATE.
-        """
-        return self._keys.held(current_tenant().name, query.key)
 
     def stream(self, context: Context, ticket: Ticket, call: Call, encode: Encode) -> "Stream":
         """A stream of the present task.

@@ -6,16 +6,9 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from services.gateway.targets.probes import Health, Reach
+from services.gateway.targets.silence import ASK_AFTER, Silence
 
 TICK_S = 0.2
-ASK_AFTER = 7
-UNREACHED_AFTER = 12
-SILENT_AFTER = 20
-LONGEST = 60
-"""Ticks: without a frame before the target is asked, without an answer of any kind, without a sign that its engine
-moves, and without a frame whatever it says."""
-QUIET = 40
-"""Ticks for which a target is asked to be silent while nothing is expected of it; the others count from then on."""
 
 
 class SilentError(Exception):
@@ -66,54 +59,17 @@ def ticking(listener: Callable[[], None]) -> Iterator[None]:
         clock.remove(name)
 
 
-class Heartbeat:
-    """Counts ticks without a frame, without a sign of life, and without an answer of any kind.
+class Heartbeat(Silence):
+    """Asks a silent target whether it lives, and whether its process answers a new connection.
 
-    Targets send a frame at least every second while something is expected of them, and otherwise when their load
-    changes, or after QUIET. A silent target is asked whether it lives, and whether its process
-    answers a new connection, which a starved one does too. A target that answers nothing is given up soonest; one that
-    reports a stuck engine is given up without further grace. Ticks are counted instead of time, and each tick lets the
-    reader run, so a gateway that was itself stopped does not take its own sleep for the target's silence.
+    A starved process does that, too. A target that answers nothing is given up soonest; one that reports a stuck engine
+    is given up without further grace.
     """
 
     def __init__(self, health: Health, reach: Reach) -> None:
         """The two questions."""
-        self._health = health
-        self._reach = reach
-        self._mute = 0
-        self._lifeless = 0
-        self._unreached = 0
-        self._rest = 0
-
-    def beat(self, quiet: bool = False) -> None:
-        """A frame came; the next one may be late where nothing is expected."""
-        self._mute = self._lifeless = self._unreached = 0
-        self._rest = QUIET if quiet else 0
-
-    def expect(self) -> None:
-        """The target has something to answer: it may be quiet no longer."""
-        self._rest = 0
-
-    def answer(self, live: bool | None) -> None:
-        """What the target said when asked; None when it said nothing."""
-        if live is not None:
-            self._unreached = 0
-            self._lifeless = 0 if live else SILENT_AFTER
-
-    def reached(self) -> None:
-        """The target's process answered a new connection, which says nothing of its engine."""
-        self._unreached = 0
-
-    def tick(self) -> bool:
-        """A fifth of a second passed; True when the target is silent."""
-        if self._rest:
-            self._rest -= 1
-            return False
-        self._mute += 1
-        self._lifeless += 1
-        self._unreached += 1
-        silent = min(self._mute, self._lifeless) > SILENT_AFTER or self._mute > LONGEST
-        return silent or self._unreached > UNREACHED_AFTER
+        super().__init__()
+        self._health, self._reach = health, reach
 
     async def watch(self) -> None:
         """Ticks until the target is silent.

@@ -16,10 +16,12 @@ from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.targets.attempt import Attempt, Outbox
 from services.gateway.targets.away import DRAINING, NOT_REACHED, OtherModelError, SessionLostError, cause, kind, words
-from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
+from services.gateway.targets.heartbeat import TICK_S
 from services.gateway.targets.messages import Load, Model, PastRound, Standing, Use
+from services.gateway.targets.opening import open_session
 from services.gateway.targets.probes import reach
-from services.gateway.targets.session import Session, open_session
+from services.gateway.targets.session import Session
+from services.gateway.targets.silence import UNREACHED_AFTER
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from services.gateway.fleet.pairs import PairEntry
 from services.gateway.routing.crowd import HOMES, Crowd
 from services.gateway.routing.routed_request import RoutedRequest, key_of
 from services.gateway.routing.router import Router
-from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
+from services.gateway.targets.heartbeat import TICK_S
 from services.gateway.targets.link import Dial, Link
 from services.gateway.targets.messages import Arithmetic, Model
 from services.gateway.targets.roster import Roster
+from services.gateway.targets.silence import SILENT_AFTER
 
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for the answers of other targets about a key; a target that does not answer counts as lost."""

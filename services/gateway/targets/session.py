@@ -4,29 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 import grpc
 
-from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from services.common.pb.paceline.v1 import target_pb2
 from services.common.request.errors import PacelineError
-from services.common.request.limits import PROTOCOL_VERSION
-from services.common.serving.secret import Secret
 from services.gateway.routing.crowd import Candidate
 from services.gateway.routing.routed_request import RoutedRequest, needs
-from services.gateway.targets import frames
+from services.gateway.targets import frames, outgoing
 from services.gateway.targets.attempt import DELIVERED, Attempt, Outbox
-from services.gateway.targets.away import SessionLostError, VersionError, cause
-from services.gateway.targets.heartbeat import QUIET, SILENT_AFTER, TICK_S, Heartbeat
+from services.gateway.targets.away import SessionLostError, cause
+from services.gateway.targets.heartbeat import Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model, Standing, Use
-from services.gateway.targets.probes import Reach, health
-from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds, with_known
-
-WELCOME_S = 4.0
-"""Longest wait for a target's first frame."""
-
-DESCRIBE_S = 1.0
-"""Longest wait for what a target tells of itself."""
+from services.gateway.targets.rounds import Proposer, Rounds
 
 DELIVERED_S = 0.05
 """Longest time that the word on a delivered answer waits for others."""
@@ -119,7 +109,7 @@ class Session:
             attempt.deliver(0, frames.unable(len(committed), lacking))
             return attempt
         self.candidate.dispatched += 1
-        self._send(frames.start(attempt.name, job, committed, timeout_s))
+        self._send(outgoing.start(attempt.name, job, committed, timeout_s))
         return attempt
 
     def ask(self, job: RoutedRequest) -> asyncio.Future[PacelineError | None]:
@@ -131,14 +121,14 @@ class Session:
         name = f"{job.request_id}/{self._names}"
         answer: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
         self._asked[name] = answer
-        self._send(frames.ask(name, job))
+        self._send(outgoing.ask(name, job))
         return answer
 
     def state(self, stated: Use) -> asyncio.Future[Standing | None]:
         """States what a tenant has at this gateway; the answer is None when the session is lost before it comes."""
         answer: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
         self._stated[stated.number] = answer
-        self._send(frames.use(stated))
+        self._send(outgoing.use(stated))
         return answer
 
     def _send(self, frame: target_pb2.SessionRequest) -> None:
@@ -154,7 +144,7 @@ class Session:
         return attempt
 
     def _cancel(self, attempt: Attempt, tokens_kept: int, reason: str) -> None:
-        frame = frames.cancel(attempt.name, tokens_kept, reason)
+        frame = outgoing.cancel(attempt.name, tokens_kept, reason)
         if reason != DELIVERED:
             self._outgoing.put_nowait(frame)
             return
@@ -165,7 +155,7 @@ class Session:
     def _tell_delivered(self) -> None:
         """Nothing runs any more that waits for it, so many requests share a frame."""
         told, self._delivered = self._delivered, []
-        self._outgoing.put_nowait(frames.cancels(told))
+        self._outgoing.put_nowait(outgoing.cancels(told))
 
     async def _write(self) -> None:
         while True:
@@ -236,40 +226,3 @@ class Session:
                 asked.set_result(None)
         self._stated.clear()
         self._asked.clear()
-
-
-async def open_session(
-    channel: grpc.aio.Channel, gateway_id: str, on_change: Callable[[], None], reach: Reach, secret: Secret = Secret()
-) -> Session:
-    """Says Hello and waits for the Welcome; `on_change` is called when the target says that it will go, or who drafts.
-
-    `reach` is asked when the target sends nothing; `secret` is what the target wants to hear.
-
-    Raises:
-        SessionLostError: the target ends the stream or speaks another version.
-        TimeoutError: it does not answer in time.
-        grpc.RpcError: the stream failed.
-    """
-    stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
-    call, welcome = await with_known(secret, lambda text: _greeted(stub, gateway_id, text))
-    heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
-    asked = (channel, secret, DESCRIBE_S)
-    return Session(call, welcome, on_change, heartbeat, rounds(*asked), proposer(*asked))
-
-
-async def _greeted(
-    stub: "target_pb2_grpc.TargetServiceAsyncStub", gateway_id: str, secret: str
-) -> tuple[Call, target_pb2.Welcome]:
-    call: Call = stub.Session()
-    try:
-        async with asyncio.timeout(WELCOME_S):
-            await call.write(frames.hello(gateway_id, secret, QUIET * TICK_S))
-            response = await call.read()
-        if not isinstance(response, target_pb2.SessionResponse):
-            raise SessionLostError("it ended the session at once")
-        if response.welcome.protocol_version != PROTOCOL_VERSION:
-            raise VersionError(response.welcome.protocol_version)
-    except BaseException:
-        call.cancel()
-        raise
-    return call, response.welcome

@@ -11,7 +11,7 @@ from services.common.request.sampling import RANGES, FinishReason, SamplingParam
 from services.common.request.validation import check_count
 from services.gateway.grpc.questions import text_prompt
 from services.gateway.intake.query import Prompt, Query, TokenPrompt
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 from services.gateway.targets.messages import PositionLogprobs
 
 UNSUPPORTED_FIELDS = (

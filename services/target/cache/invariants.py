@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from services.target.cache.manager import KVCacheManager, StateKeeper
+from services.target.cache.manager import KVCacheManager
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
+from services.target.cache.state_keeper import StateKeeper
 from services.target.core.plan import Plan
 from services.target.core.request import Request
 

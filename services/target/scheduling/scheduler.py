@@ -14,8 +14,9 @@ from operator import attrgetter
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.invariants import check_memory
-from services.target.cache.manager import KVCacheManager, StateKeeper
+from services.target.cache.manager import KVCacheManager
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.state_keeper import StateKeeper
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Move, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
@@ -135,11 +136,12 @@ class Scheduler:
             admissions=admissions,
             grown=grown.growths,
             released=self._roster.take_released(),
-            saves=self._keeper.take(),
+            saves=tuple(self._keeper.leaving),
             behind_prompts=bool(self._in_flight and self._in_flight[-1].chunks),
             context=self._roster.context(rows),
             moves=moves,
         )
+        self._keeper.leaving.clear()
         self._in_flight.append(plan)
         self._width_in_flight += plan.width
         return plan
@@ -261,9 +263,11 @@ class Scheduler:
 
     def _admit(self, now: float) -> tuple[Admission, ...]:
         """Admits the queue's head while a slot and its `_reserved` blocks are free; nobody overtakes the head."""
+        if not self._queue.count:
+            return ()
         admissions: list[Admission] = []
         # Leave each row that grows a block, so that an admission preempts no request in the next round.
-        spare = self._roster.growing() if self._queue.head() is not None else 0
+        spare = self._roster.growing()
         while self._roster.free and (request := self._queue.head()) is not None:
             if not self._memory.admit(request, self._reserved(request), spare):
                 break

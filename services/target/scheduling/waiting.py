@@ -71,6 +71,9 @@ class WaitingQueue:
     def _forget(self, request: Request) -> None:
         self.count -= 1
         self.tokens -= len(request.tokens)
+        if not self.count:  # nobody asks an empty queue for its head, which would drop those that have ended
+            self._preempted.clear()
+            self._turns.clear()
 
 
 def _first(heap: Heap) -> Request | None:

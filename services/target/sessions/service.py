@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -15,27 +14,16 @@ from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.request.error_convert import duration
-from services.common.request.errors import (
-    Code,
-    PacelineError,
-    Reason,
-    invalid_field,
-    protocol,
-    unavailable,
-    unsupported,
-)
-from services.common.request.grammar import Grammar
+from services.common.request.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
-from services.target.core.commands import Cancel, CheckKey, Command, Refuse, Start
+from services.target.core.commands import Command
 from services.target.core.launching import Launching
 from services.target.sessions.frames import frame_to_pb, numerics_to_pb
+from services.target.sessions.reader import Reader
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.sessions import HEARTBEAT_S, GatewaySession, Sessions, SlowGatewayError, launched
-from services.target.sessions.starts import MAX_REQUEST_ID_BYTES, rule_from_pb, start_from_pb
-from services.target.sessions.tally import Bounds, Granted, Used
 
-_LOG = logging.getLogger(__name__)
 _HELLO_TIMEOUT_S = 10.0
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -90,7 +78,7 @@ class TargetService(rpc.TargetServiceServicer):
         hello = await _hello(request_iterator)
         self._callers.check(context, hello.secret)
         session, launching = self._open_session(hello), self._parts.launching
-        reader = asyncio.create_task(self._read(session, request_iterator))
+        reader = asyncio.create_task(Reader(self._parts, session).read(request_iterator))
         ended: Any = lambda _: self._leave(session, reader)  # noqa: E731 - grpc-stubs want a class here
         context.add_done_callback(ended)
         try:
@@ -139,77 +127,6 @@ class TargetService(rpc.TargetServiceServicer):
             up=duration(time.monotonic() - self._since),
         )
         return pb.SessionResponse(welcome=welcome)
-
-    async def _read(self, session: GatewaySession, frames: AsyncIterator[pb.SessionRequest]) -> None:
-        """Passes the gateway's frames to the engine; their end ends the session."""
-        launching = self._parts.launching
-        try:
-            async for frame in frames:
-                if launching.begun:
-                    await launched(launching)
-                await self._take(session, frame)
-        finally:
-            session.close()
-
-    async def _take(self, session: GatewaySession, frame: pb.SessionRequest) -> None:
-        kind = frame.WhichOneof("frame")
-        if kind == "start":
-            await self._start(session, frame.start)
-        elif kind == "cancel":
-            for one in (frame.cancel, *frame.cancel.others):
-                self._parts.submit(Cancel(session.number, one.request_id, one.tokens_kept, one.reason))
-        elif kind == "ask":
-            ask = frame.ask
-            _check_id(ask.request_id)
-            self._parts.submit(CheckKey(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
-        elif kind == "use":
-            self._use(session, frame.use)
-        else:
-            raise invalid_field("frame", "must be start, cancel, ask or use after hello")
-
-    def _use(self, session: GatewaySession, use: pb.Use) -> None:
-        """Counts a tenant; the engine has no part in it."""
-        sessions, tally = self._parts.sessions, self._parts.sessions.tally
-        if use.claims:
-            claimed = Granted(use.number, use.claimed_requests or 1, use.claimed_tokens)
-            most = Bounds(use.most_requests, use.most_tokens)
-            standing = tally.claim(session.number, use.tenant, claimed, most)
-        else:
-            heard = use.heard if use.HasField("heard") else None
-            standing = tally.note(session.number, use.tenant, Used(use.requests, use.tokens), heard)
-        sessions.stand(session, use.number, standing)
-
-    async def _start(self, session: GatewaySession, start: pb.Start) -> None:
-        """Submits a request, or refuses it alone: other requests of the session go on.
-
-        Frames behind one whose grammar is compiled wait for it, so that a cancellation never comes too early.
-        """
-        _check_id(start.request_id)
-        parts = self._parts
-        now = time.monotonic()
-        session.expect(start.request_id)
-        try:
-            grammar = await self._grammar(start) if start.HasField("rule") else None
-            spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now, grammar)
-        except PacelineError as error:
-            parts.submit(Refuse(session.number, start.request_id, error))
-            return
-        parts.submit(Start(session.number, spec))
-
-    async def _grammar(self, start: pb.Start) -> Grammar:
-        """Compiles in a thread, although the gateway has done it too: one validator for both (I8)."""
-        model = self._parts.model
-        rule = rule_from_pb(start.rule, model.bounds)
-        if not rule.grammar:
-            return Grammar(rule, None, frozenset(model.eos_token_ids))
-        if model.grammars is None:
-            raise unsupported("rule", "the checkpoint of this target has no tokenizer that grammars can use")
-        return await asyncio.to_thread(model.grammars.grammar, rule)
-
-
-def _check_id(request_id: str) -> None:
-    if not 0 < len(request_id.encode()) <= MAX_REQUEST_ID_BYTES:
-        raise invalid_field("request_id", f"must have 1 to {MAX_REQUEST_ID_BYTES} bytes")
 
 
 async def _hello(frames: AsyncIterator[pb.SessionRequest]) -> pb.Hello:

@@ -108,7 +108,7 @@ def test_a_model_of_codes_has_the_bits_of_its_twin_wherever_experts_lie(
     What a device may hold is counted in numbers, so it has room for as many codes as a number has bytes.
     """
     near = dtype.itemsize
-    monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
+    monkeypatch.setattr("services.common.model.target_reading.takes_codes", lambda device, dtype: True)
     shape = TinyShape(vocab=270, hidden=128, inner=128, layers=1, heads=1, kv_heads=1, draft_layers=1, taps=(0,))
     changes = {"num_experts": near + 2, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
     folder = write_tiny(tmp_path, 3, shape, std=0.1, family="qwen3_moe", dtype=torch.bfloat16, changes=changes).target

@@ -40,7 +40,7 @@ def on_cpu() -> Iterator[None]:
     """The CPU path, under the interpreter too."""
     with (
         mock.patch("services.common.model.stack.on_kernel", return_value=False),
-        mock.patch("services.common.model.states.states.on_kernel", return_value=False),
+        mock.patch("services.common.model.states.recurrent.on_kernel", return_value=False),
         mock.patch("services.common.model.target.on_kernel", return_value=False),
     ):
         yield

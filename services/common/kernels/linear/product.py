@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from services.common.kernels.linear.grouped.weight import GroupedWeight, product_of_groups
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised_rows
+from services.common.kernels.linear.integers import adds_exactly, multiplies_packed, product_of_whole
 from services.common.kernels.linear.packed_weight import PackedWeight
-from services.common.kernels.linear.reference import adds_exactly, multiplies_packed, product_of_whole
 from services.common.kernels.linear.weight import Weight
 
 _LARGEST_LOSS = 2.0**-25

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.kernels.dispatch import Operator, on_kernel
-from services.common.kernels.span_attention.span import PAD_BLOCK
+from services.common.kernels.span_attention.host_span import PAD_BLOCK
 
 MOST_NODES = 63
 """Nodes of a sequence, its anchor among them: the ancestors of one are bits of a word with a sign."""

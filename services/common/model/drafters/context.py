@@ -34,7 +34,8 @@ from services.common.model.drafters.spec import (
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.stack import rotation_table
 from services.common.model.states.draft_context import Chained, DraftContext
-from services.common.model.states.states import Rows, kv_shape
+from services.common.model.states.state_sizes import kv_shape
+from services.common.model.states.states import Rows
 from services.common.model.target import Target
 from services.common.model.weights.weights import elements
 

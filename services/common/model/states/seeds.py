@@ -7,7 +7,7 @@ first row it is the slot's seed. A request that goes on behind cached blocks beg
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention.span import PAD_BLOCK
+from services.common.kernels.span_attention.host_span import PAD_BLOCK
 from services.common.model.states.states import Part, Rows
 
 

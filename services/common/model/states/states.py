@@ -3,23 +3,22 @@
 Attention keeps keys and values in blocks of tokens; a recurrent layer keeps a state and its latest rows in a slot.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from services.common.device.staging import upload
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan, next_folded, plan_blocks, ring_rows
+from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan
 from services.common.kernels.kv_codes.reference import powers_are_exact
 from services.common.kernels.span_attention import Span, placed, seen_within
-from services.common.kernels.span_attention.span import PAD_BLOCK
+from services.common.kernels.span_attention.host_span import PAD_BLOCK
 from services.common.model.spec import Attention, Delta, StackSpec
+from services.common.model.states.recurrent import RecurrentStates
+from services.common.model.states.state_sizes import Blocks, StateBytes, first_places, kv_shape
 from services.common.model.states.state_snapshots import StateSnapshots
-from services.common.model.weights.delta_weights import state_type
 
 
 @dataclass(frozen=True)
@@ -120,48 +119,6 @@ Of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C].
 """
 SpanPlan = BlockPlan | DeltaSpan
 """Where recurrent layers find and fold the rows of a span: on a CPU, and for kernels."""
-
-
-def kv_shape(spec: StackSpec, blocks: int, block_size: int, attention: Attention | None = None) -> tuple[int, ...]:
-    """Return the shape [L, 2, N, S, Hkv, Dh] of paged K/V for the layers of a group, the only one if none is named."""
-    own = spec.attention if attention is None else attention
-    count = sum(layer.mixer == own for layer in spec.layers)
-    return count, 2, blocks, block_size, own.kv_heads, own.head_dim
-
-
-def first_places(blocks: int, near: int, device: torch.device) -> Tensor:
-    """Return the places of blocks before there is a request, in the words of a block table."""
-    numbers_N = torch.arange(blocks, dtype=torch.int32, device=device)
-    return torch.where(numbers_N <= near, numbers_N, 0)
-
-
-@dataclass(frozen=True)
-class StateBytes:
-    """Bytes of states: fixed, per slot, per token held, and per snapshot.
-
-    Of those per token so many are of layers with a window.
-    """
-
-    fixed: int
-    per_slot: int
-    per_token: int
-    per_snapshot: int
-    windowed: int = 0
-
-
-class Blocks(NamedTuple):
-    """So many blocks of `size` tokens, block 0, the pad block, among them.
-
-    With `near` layers with a window have places for so many, beside the pad block.
-    """
-
-    total: int
-    size: int
-    near: int = 0
-
-    def of(self, attention: Attention) -> int:
-        """Blocks that layers with this attention hold."""
-        return self.near + 1 if self.near and attention.window else self.total
 
 
 class SequenceStates:
@@ -280,67 +237,3 @@ class CodedStates(SequenceStates):
     """States whose keys and values are codes."""
 
     coded = True
-
-
-class RecurrentStates:
-    """One state and one ring of rows for each slot and recurrent layer, and one number for each slot.
-
-    `folded_S` are the positions that a slot's states hold, always whole blocks; a ring holds the rows since, and before
-    them those that the convolution needs, at their position modulo R.
-    """
-
-    def __init__(
-        self, spec: StackSpec, delta: Delta, dtype: torch.dtype, device: torch.device, slots: int, width: int,
-        snapshots: int,
-    ) -> None:  # fmt: skip
-        layers, self._taps, self._ring = spec.count(Delta), delta.taps, ring_rows(width, delta.taps)
-        state, ring = (layers, slots, *_state_shape(delta)), (layers, slots, self._ring, delta.kept)
-        self._states_LSHKV = torch.zeros(state, dtype=state_type(dtype), device=device)
-        self._rings_LSRC = torch.zeros(ring, dtype=dtype, device=device)
-        self._folded_S = torch.zeros(slots, dtype=torch.int64, device=device)
-        self.snapshots = StateSnapshots(self._states_LSHKV, self._rings_LSRC, delta.taps, snapshots)
-        self.layers = [list(pair) for pair in zip(self._states_LSHKV.unbind(), self._rings_LSRC.unbind(), strict=True)]
-
-    @staticmethod
-    def slot_bytes(spec: StackSpec, delta: Delta, itemsize: int, width: int) -> int:
-        """Return the bytes of a slot in all layers."""
-        state = prod(_state_shape(delta)) * max(4, itemsize)
-        return spec.count(Delta) * (state + ring_rows(width, delta.taps) * delta.kept * itemsize) + 8
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Those that steps read and write, hence no snapshots."""
-        return [self._states_LSHKV, self._rings_LSRC, self._folded_S]
-
-    def reset(self, slot: int) -> None:
-        """Nothing is folded: state and ring are not read until they have been written."""
-        self._folded_S[slot].zero_()
-
-    def save(self, slot: int, place: int, folded: int) -> None:
-        """As `SequenceStates.save`."""
-        self.snapshots.save(slot, place, folded)
-
-    def resume(self, slot: int, place: int, folded: int) -> None:
-        """What is not copied is not read, as after `reset`."""
-        self.snapshots.restore(slot, place, folded)
-        self._folded_S[slot].fill_(folded)
-
-    def plans(self, rows: Rows) -> Sequence[SpanPlan]:
-        """One plan for each span; kernels read theirs on the device."""
-        make = DeltaSpan if on_kernel(self._folded_S) else plan_blocks
-        return [self._plan(part, make) for part in rows.parts]
-
-    def _plan(self, part: Part, make: Callable[..., SpanPlan]) -> SpanPlan:
-        slots_B = part.rows_B.long()
-        folded_B = self._folded_S.index_select(0, slots_B)
-        return make(slots_B, part.span.lengths_B, folded_B, part.valid_B, part.span.width, self._ring, self._taps)
-
-    def fold(self, plans: Sequence[SpanPlan]) -> None:
-        """Only after all layers: each reads what the slot had folded before."""
-        for plan in plans:
-            folded_B = next_folded(plan) if isinstance(plan, DeltaSpan) else plan.folded_B
-            self._folded_S.index_copy_(0, plan.slots_B, folded_B)
-
-
-def _state_shape(delta: Delta) -> tuple[int, ...]:
-    return delta.v_heads, delta.k_dim, delta.v_dim

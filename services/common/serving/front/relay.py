@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 from services.common.serving.front.allowance import Allowance
+from services.common.serving.front.answers import BUFFER, Answers
 from services.common.serving.front.doorman import BUSY, UNREAD, UNUSED, Doorman
 from services.common.serving.front.frames import Frames, Headers, ProtocolError
 
@@ -30,9 +31,6 @@ UNPROVEN_BYTES = 1 << 16
 
 FRAMES_A_SECOND, FRAMES_AT_ONCE = 4_000.0, 8_000.0
 """Frames of one connection; what comes sooner waits."""
-
-BUFFER_BYTES = 1 << 16
-_buffer = memoryview(bytearray(BUFFER_BYTES))
 
 
 class Relay(asyncio.BufferedProtocol):
@@ -75,12 +73,12 @@ class Relay(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that everybody uses, each for one call."""
-        return _buffer
+        return BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes of the client came."""
         self.heard = self._loop.time()
-        self._take(bytes(_buffer[:nbytes]))
+        self._take(bytes(BUFFER[:nbytes]))
 
     def _take(self, data: bytes) -> None:
         """Passes on what may be; a client that asks for too much is read no further for a while."""
@@ -138,10 +136,13 @@ class Relay(asyncio.BufferedProtocol):
 
     async def _open(self) -> None:
         """Connects to gRPC, once the client has said that it speaks HTTP/2."""
+        if (client := self._client) is None:
+            return
         self._wait(STRANGER_S)
         try:
             inner = await self._connected()
-            transport, _ = await self._loop.create_unix_connection(lambda: Answers(self), sock=inner)
+            answers = Answers(self, self._frames.calls, client)
+            transport, _ = await self._loop.create_unix_connection(lambda: answers, sock=inner)
         except OSError as error:
             self._failed(error)
             self.abort()
@@ -189,13 +190,6 @@ class Relay(asyncio.BufferedProtocol):
     def claim(self) -> int:
         """How much it may stay where there is no room."""
         return BUSY if self._frames.calls else UNUSED if self._begun else UNREAD
-
-    def answer(self, data: bytes) -> None:
-        """Passes on what gRPC said."""
-        self.heard = self._loop.time()
-        self._frames.calls.answered(data)
-        if self._client is not None:
-            self._client.write(data)
 
     def answered(self) -> None:
         """gRPC has closed its side: the client gets what is on its way."""
@@ -250,30 +244,3 @@ class Relay(asyncio.BufferedProtocol):
             self._client.pause_reading()
             self._full = True
             self._wait(LINGER_S)
-
-
-class Answers(asyncio.BufferedProtocol):
-    """gRPC's side of a relay."""
-
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer that everybody uses."""
-        return _buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Bytes for the client came."""
-        self._relay.answer(bytes(_buffer[:nbytes]))
-
-    def pause_writing(self) -> None:
-        """gRPC takes no more for now."""
-        self._relay.hold(True)
-
-    def resume_writing(self) -> None:
-        """It takes more."""
-        self._relay.hold(False)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """gRPC has closed."""
-        self._relay.answered()

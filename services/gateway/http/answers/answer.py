@@ -12,7 +12,7 @@ from services.gateway.http.answers.prompts import Prompts
 from services.gateway.http.schema.bodies import Common
 from services.gateway.http.schema.replies import ChoiceExtension, Drafts, FinishName, Usage
 from services.gateway.http.server.exchange import Exchange, encoded, event
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 
 DONE = b"data: [DONE]\n\n"
 FINISH: dict[FinishReason, FinishName] = {

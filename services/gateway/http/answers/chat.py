@@ -39,7 +39,7 @@ from services.gateway.parsing.output import (
 )
 from services.gateway.parsing.reasoning import ReasoningSplitter, opened
 from services.gateway.prompts.tokenizer import PROMPT_END
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 from services.gateway.targets.messages import PositionLogprobs
 
 ENDINGS = {FinishReason.STOP_TOKEN: Ending.ITSELF, FinishReason.STOP_STRING: Ending.STOPPED}

@@ -11,7 +11,7 @@ from services.gateway.http.reading.convert import scored_of
 from services.gateway.http.schema.bodies import CompletionBody
 from services.gateway.http.schema.replies import CompletionChoice, CompletionLogprobs
 from services.gateway.http.server.exchange import Exchange
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 from services.gateway.targets.messages import PositionLogprobs
 
 

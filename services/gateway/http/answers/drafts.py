@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.schema.replies import Drafts
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 
 
 class DraftedTokens:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from services.gateway.http.answers.answer import Answer
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 
 
 class Joined:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from services.common.request.validation import check_prompt_logprobs
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.schema.replies import PromptToken
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 from services.gateway.targets.messages import PositionLogprobs
 
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 
 from services.gateway.http.answers.logprobs import Spell
-from services.gateway.prompts.text import CLOSE, OPEN
+from services.gateway.prompts.thought import CLOSE, OPEN
 
 
 class ThoughtTokens:

@@ -18,7 +18,7 @@ from services.gateway.http.reading.convert import Headers, chat_query
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.schema.errors import error_reply, renamed, status_of
 from services.gateway.http.server.exchange import Exchange, Words, encoded
-from services.gateway.intake.query import Prompt
+from services.gateway.intake.query import Prompt, prompt_cost
 from services.gateway.parsing.output import CallCut, CallEnd, CallPiece, CallStart, Content, Part, Reasoning
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
@@ -224,9 +224,9 @@ class CountTokens:
             body = parsed(CountBody, raw)
             return body.model, chat_query(chat_of(body), Headers()).prompt
 
-        with self._streams.admitted() as ticket:
+        with self._streams.entrance.admitted() as ticket:
             name, prompt = await self._bodies.read(exchange, read)
-            self._streams.queue(ticket, prompt)
+            ticket.queue(prompt_cost(prompt))
             ids = await self._front.tokens(prompt, await self._front.model(name), current_tenant())
         reply: CountReply = {"input_tokens": len(ids)}
         await exchange.reply(encoded(reply))

@@ -14,7 +14,7 @@ from services.gateway.http.schema.bodies import ChatBody, Ids, ToolBody
 from services.gateway.http.schema.history import MessageBody
 from services.gateway.http.schema.replies import DetokenizeReply, TokenizeReply, TokenizerReply
 from services.gateway.http.server.exchange import Exchange, encoded
-from services.gateway.intake.query import Prompt, TextPrompt
+from services.gateway.intake.query import Prompt, TextPrompt, prompt_cost
 from services.gateway.prompts.chat_check import check_size
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
@@ -69,9 +69,9 @@ class Tokens:
             body = parsed(TokenizeBody, raw)
             return body, _prompt(body)
 
-        with self._streams.admitted() as ticket:
+        with self._streams.entrance.admitted() as ticket:
             body, prompt = await self._bodies.read(exchange, read)
-            self._streams.queue(ticket, prompt)
+            ticket.queue(prompt_cost(prompt))
             model = await self._front.model(body.model or "")
             ids = await self._front.tokens(prompt, model, current_tenant())
         spell = self._front.catalogue.find(model.name).tokenizer.token
@@ -97,7 +97,7 @@ class Tokens:
             text = b"".join(spell(one)[1] for one in body.tokens)
             return body, text.decode(errors="replace")
 
-        with self._streams.admitted():
+        with self._streams.entrance.admitted():
             body, text = await self._bodies.read(exchange, read)
             model = await self._front.model(body.model or "")
         check_token_ids(body.tokens, model.vocab_size, "tokens")

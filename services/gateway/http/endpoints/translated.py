@@ -10,7 +10,7 @@ from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.server.exchange import Exchange, encoded
 from services.gateway.parsing.form import Form
 from services.gateway.parsing.output import Ending, Part
-from services.gateway.streams.generation import Delta, Final
+from services.gateway.streams.events import Delta, Final
 
 
 def named_event(value: Any) -> bytes:

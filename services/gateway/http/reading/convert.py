@@ -30,7 +30,7 @@ from services.gateway.http.schema.structured import constraint_of
 from services.gateway.intake.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.parsing.form import Form, tags
 from services.gateway.prompts.chat_check import check_size, checked_chat
-from services.gateway.prompts.text import CLOSE, OPEN
+from services.gateway.prompts.thought import CLOSE, OPEN
 
 COMPLETION_TOKENS = 16
 """Most tokens of a completion when its client states none, as in OpenAI's API."""

@@ -10,7 +10,7 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import DraftBlock, load_block
-from services.common.model.states.states import kv_shape
+from services.common.model.states.state_sizes import kv_shape
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.bench.gpu.int8.timed import replayed

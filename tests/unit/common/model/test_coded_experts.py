@@ -23,7 +23,7 @@ NUMBERS = 3 * 128 * 128
 @pytest.fixture(autouse=True)
 def codes_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the choice of a GPU out."""
-    monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
+    monkeypatch.setattr("services.common.model.target_reading.takes_codes", lambda device, dtype: True)
 
 
 def made(folder: Path, layout: str, family: str = "qwen3_moe") -> Path:
@@ -76,7 +76,7 @@ def test_a_device_holds_experts_of_no_more_bytes_than_it_may(
     layout: str, resident: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As codes it holds twice as many; those that an FP8 file has in groups which are widened count in full."""
-    monkeypatch.setattr("services.common.model.target.INTERPRETED", True)
+    monkeypatch.setattr("services.common.model.target_reading.INTERPRETED", True)
     folder, number = made(tmp_path, layout), 2 * NUMBERS * SHAPE.layers
     for budget, count in zip((number, 2 * number), resident, strict=True):
         target = load_target(folder, dtype=torch.bfloat16, expert_bytes=budget)

@@ -44,7 +44,7 @@ def made(folder: Path, layout: str, family: str = "qwen3", shape: TinyShape = SH
 @pytest.fixture(autouse=True)
 def codes_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the choice of a GPU out."""
-    monkeypatch.setattr("services.common.model.target.takes_codes", lambda device, dtype: True)
+    monkeypatch.setattr("services.common.model.target_reading.takes_codes", lambda device, dtype: True)
 
 
 def load_target(folder: Path, **options: Any) -> Target:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from services.common.model import Target, load_target
 from services.common.model.spec import Delta
-from services.common.model.states.states import Part, RecurrentStates, Rows, SequenceStates
+from services.common.model.states.recurrent import RecurrentStates
+from services.common.model.states.states import Part, Rows, SequenceStates
 from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.model.pairs import ids_like, poisoned_states, span_at, tables
 

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.limits import LIMITS
-from services.common.serving.interceptors import Malformed, tolerant
+from services.common.serving.malformed import Malformed, tolerant
 from services.common.serving.wire import MOST_FIELDS, TooManyFieldsError, check_fields, shape_of
 from tests.support.cases import each
 from tests.support.hostile_messages import Place, number, places, requests, sized, strange

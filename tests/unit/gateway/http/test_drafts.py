@@ -1,7 +1,7 @@
 """Which tokens of a delta were drafts: the first of each round, however many rounds a delta joins."""
 
 from services.gateway.http.answers.drafts import DraftedTokens
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 from services.gateway.targets.attempt import Outbox
 from services.gateway.targets.messages import Update
 

@@ -15,7 +15,7 @@ from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.http.schema.options import MOST_AGENT, IgnoredLog
 from services.gateway.intake.query import ChatPrompt
 from services.gateway.parsing.form import chosen
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 from tests.unit.gateway.http.test_options import PAGE
 from tests.unit.gateway.parsing.test_call_corpus import EXCHANGE, MARK, final
 

@@ -12,7 +12,7 @@ from services.gateway.http.endpoints.response_bodies import read_response
 from services.gateway.http.endpoints.responses import ResponseAnswer
 from services.gateway.http.reading.body import parsed
 from services.gateway.parsing.form import chosen
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 from tests.unit.gateway.parsing.slips import TOOLS, Slip
 from tests.unit.gateway.parsing.test_call_corpus import CORPUS, EXCHANGE, MARK, final
 

@@ -10,8 +10,8 @@ from services.common.request.sampling import FinishReason
 from services.gateway.http.answers.answer import Answer
 from services.gateway.http.answers.joined import Joined
 from services.gateway.http.server.wire import Ending, Wire
-from services.gateway.streams.generation import Delta, Final
-from services.gateway.streams.migration import Totals
+from services.gateway.streams.events import Delta, Final
+from services.gateway.streams.journey import Totals
 from services.gateway.targets.messages import Speculation, Usage
 from tests.support.cases import each
 

@@ -18,8 +18,8 @@ from services.gateway.parsing.form import chosen, forms
 from services.gateway.parsing.output import CallEnd, CallPiece, Ending
 from services.gateway.parsing.reasoning import ReasoningSplitter
 from services.gateway.parsing.xml_tags import Tag, first_tag, tag_at
-from services.gateway.streams.generation import Delta, Final
-from services.gateway.streams.migration import Totals
+from services.gateway.streams.events import Delta, Final
+from services.gateway.streams.journey import Totals
 from services.gateway.targets.messages import Speculation, Usage
 from tests.support.cases import each
 from tests.unit.gateway.parsing.late_slips import LATE

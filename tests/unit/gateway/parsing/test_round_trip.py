@@ -16,7 +16,7 @@ from services.gateway.http.reading.body import parsed
 from services.gateway.http.reading.convert import Headers, chat_query
 from services.gateway.http.schema.bodies import ChatBody
 from services.gateway.parsing.form import Form, chosen, forms
-from services.gateway.streams.generation import Delta
+from services.gateway.streams.events import Delta
 from tests.unit.gateway.parsing.slips import TOOLS
 from tests.unit.gateway.parsing.test_call_corpus import BODIES, CORPUS, EXCHANGE, final
 

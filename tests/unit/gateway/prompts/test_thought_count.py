@@ -1,6 +1,6 @@
 """Tokens of thoughts are counted however a text is cut into tokens."""
 
-from services.gateway.prompts.text import ThoughtCount
+from services.gateway.prompts.thought import ThoughtCount
 from tests.support.cases import each
 
 CASES = {

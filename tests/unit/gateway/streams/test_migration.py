@@ -14,7 +14,8 @@ from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, overloaded
 from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.gateway.routing.routed_request import RoutedRequest
-from services.gateway.streams.migration import JourneySettings, MigratingRequest
+from services.gateway.streams.journey import JourneySettings
+from services.gateway.streams.migration import MigratingRequest
 from services.gateway.targets.attempt import Attempt, Outbox
 from services.gateway.targets.messages import Arithmetic, Finished, Lost, Moved, Refused, Speculation, Update, Usage
 from services.gateway.targets.pool import Pool

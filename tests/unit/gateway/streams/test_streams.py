@@ -7,8 +7,9 @@ import pytest
 
 from services.common.request.sampling import FinishReason
 from services.gateway.streams.calls import Call
-from services.gateway.streams.generation import Final, Generation
-from services.gateway.streams.migration import Totals
+from services.gateway.streams.events import Final
+from services.gateway.streams.generation import Generation
+from services.gateway.streams.journey import Totals
 from services.gateway.streams.streams import Stream
 from services.gateway.targets.messages import Speculation, Usage
 

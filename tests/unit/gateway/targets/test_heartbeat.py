@@ -9,8 +9,9 @@ import pytest
 
 from services.common.serving.tls import Peers
 from services.gateway.targets import heartbeat
-from services.gateway.targets.heartbeat import LONGEST, QUIET, SILENT_AFTER, UNREACHED_AFTER, Heartbeat, SilentError
+from services.gateway.targets.heartbeat import Heartbeat, SilentError
 from services.gateway.targets.probes import reach
+from services.gateway.targets.silence import ASK_AFTER, LONGEST, QUIET, SILENT_AFTER, UNREACHED_AFTER
 from tests.support.fakes_target import FakeTarget
 
 
@@ -111,7 +112,7 @@ async def test_answers_to_questions_count(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(SilentError):
         await Heartbeat(live, never).watch()
-    assert asked >= LONGEST - heartbeat.ASK_AFTER
+    assert asked >= LONGEST - ASK_AFTER
 
 
 async def test_connections_are_opened_only_as_long_as_nothing_else_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ async def test_connections_are_opened_only_as_long_as_nothing_else_is_answered(m
 
     with pytest.raises(SilentError):
         await Heartbeat(mute, reached).watch()
-    assert 1 < opened <= SILENT_AFTER / heartbeat.ASK_AFTER + 1
+    assert 1 < opened <= SILENT_AFTER / ASK_AFTER + 1
 
 
 async def test_a_server_is_reached_and_a_listener_that_says_nothing_is_not() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from services.common.request.sampling import FinishReason
-from services.target.cache.manager import SPACING
 from services.target.cache.snapshots import SnapshotPool
+from services.target.cache.state_keeper import SPACING
 from services.target.core.request import Request, RequestSpec
 from tests.unit.target.scheduling.scheduling import GRID, Rig, spec
 from tests.unit.target.scheduling.simulated import unloaded_text

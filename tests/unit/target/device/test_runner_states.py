@@ -3,7 +3,8 @@
 import pytest
 
 from services.common.model import Target
-from services.common.model.states.states import Blocks, SequenceStates
+from services.common.model.states.state_sizes import Blocks
+from services.common.model.states.states import SequenceStates
 from services.common.pair import attach
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import adversarial

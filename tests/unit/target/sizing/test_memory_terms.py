@@ -16,7 +16,7 @@ from services.common.model.drafters.context import BlockContext
 from services.common.model.drafters.spec import DrafterSpec, block_shapes, context_shapes
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec, Rope
-from services.common.model.states.states import kv_shape
+from services.common.model.states.state_sizes import kv_shape
 from services.common.model.weights.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
 from services.target.device.shapes import buckets_of

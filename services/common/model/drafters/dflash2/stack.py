@@ -18,8 +18,9 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rms_norm.reference import rms_norm as host_norm
 from services.common.kernels.rope import Rotation
-from services.common.model.cpu.cpu import HostBlockAttention, HostStack, Places
+from services.common.model.cpu.cpu import HostBlockAttention, Places
 from services.common.model.cpu.cpu_ffn import HostSwiGlu
+from services.common.model.cpu.host_stack import HostStack
 from services.common.model.drafters.spec import LayerTensors
 from services.common.model.gpu.layers import BlockAttention
 from services.common.model.spec import StackSpec
