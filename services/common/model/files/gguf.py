@@ -21,6 +21,7 @@ from services.common.gguf.file import GgufError, GgufFile, GgufTensor, read_gguf
 from services.common.gguf.folder import WEIGHTS_FILE
 from services.common.model.fields.errors import ModelError
 from services.common.model.fields.fields import read_object
+from services.common.model.files.checkpoint import is_finite
 from services.common.serving.progress import WEIGHTS, Progress
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -101,7 +102,7 @@ class GgufCheckpoint:
         if self._sandwich and name.endswith("norm.weight"):
             wide = wide - 1
         value = wide.to(dtype)
-        if not bool(value.isfinite().all()):
+        if not is_finite(value):
             raise ModelError(f"{self._path}: tensor {name} holds NaN, infinity or a value beyond the range of {dtype}")
         return value.contiguous()
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError, load_block, load_target
 from services.common.model.drafters.context import load_context
-from services.common.model.files.checkpoint import resolve_folder
+from services.common.model.files.checkpoint import is_finite, resolve_folder
 from services.common.model.files.manifest import MANIFEST_FILE, write_manifest
 from tests.support.tiny_checkpoints import write_tiny
 
@@ -89,6 +89,18 @@ def test_a_tensor_that_is_not_finite_is_named(folder: Path, value: float) -> Non
     edit(folder, lambda tensors: tensors[GATE].view(-1).__setitem__(77, value))
     with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.gate_proj\.weight holds NaN or infinity"):
         load_target(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_number_that_is_not_finite_is_found_wherever_it_stands(dtype: torch.dtype) -> None:
+    """Processors compare many numbers at a time, and a NaN is neither less nor more than others."""
+    assert is_finite(torch.empty(0, dtype=dtype))
+    for size in (*range(1, 70), 1025):
+        numbers = torch.randn(size).to(dtype)
+        assert is_finite(numbers)
+        for place in {*range(min(size, 70)), size - 1}:
+            for odd in (float("nan"), float("inf"), -float("inf")):
+                assert not is_finite(numbers.index_fill(0, torch.tensor([place]), odd)), (size, place, odd)
 
 
 def test_a_value_beyond_the_range_of_the_type_served_is_named(folder: Path) -> None:
