@@ -14,7 +14,7 @@ def noted(rounds: int, with_prompts: int) -> dict[str, Any]:
     for number in range(rounds):
         begin = number * ROUND_NS
         places += [[number, 0, begin + 23_000 + AHEAD_NS], [number, 6, begin + ROUND_NS + AHEAD_NS]]
-        calls.append(("launch", number, begin - 60_000, begin - 40_000, 16, 0, int(number == with_prompts)))
+        calls.append(("launch", number, begin - 60_000, begin - 40_000, 16, 0, int(number == with_prompts), 1))
     return {"target": {"places": places, "calls": calls, "ahead": AHEAD_NS}}
 
 
@@ -29,7 +29,8 @@ def test_every_part_that_is_stamped_is_there() -> None:
 
 def test_places_are_those_behind_the_end_of_the_round_before() -> None:
     """A round that computes prompts is left out, and so is the one behind it."""
-    assert table(noted(10, with_prompts=4)) == [
+    assert table(noted(10, with_prompts=4), 1) == [
+        "rounds by kind: {16.0: 9}",
         "7 rounds of kind 16.0, a median round of 700 us",
         "     -60 (-60 to -60)   target's host: launch begins",
         "     -40 (-40 to -40)   target's host: launch ends",
@@ -39,4 +40,9 @@ def test_places_are_those_behind_the_end_of_the_round_before() -> None:
 
 
 def test_a_table_of_no_rounds_says_so() -> None:
-    assert table(noted(1, with_prompts=-1)) == ["0 rounds of kind 16.0"]
+    assert table(noted(1, with_prompts=-1), 1) == ["rounds by kind: {16.0: 1}", "0 rounds of kind 16.0"]
+
+
+def test_rounds_of_other_streams_are_left_out() -> None:
+    """A round of fewer rows than streams is one that some have left."""
+    assert table(noted(10, with_prompts=4), 2) == ["rounds by kind: {}"]
