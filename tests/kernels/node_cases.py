@@ -10,6 +10,7 @@ from services.common.kernels.block_conv import kernel as convolving
 from services.common.kernels.choose_nodes import kernel as choosing
 from services.common.kernels.force_acceptance import kernel as force_acceptance
 from services.common.kernels.nodes import kernel as nodes
+from services.common.kernels.rank_candidates import kernel as ranking
 from services.common.kernels.span_attention.tree import program as tree
 from services.common.kernels.walk_candidates import kernel as walking
 
@@ -63,7 +64,11 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (tree.merge_tree_kernel, {**HEADS, "PARTS": 3, "PROGRAMS": 1, "ROWS": 4}, {}),
     *(
-        (nodes.read_nodes_kernel, {"BLOCK_SIZE": 16, "WIDTH": width, "WIDTH_PAD": padded, "PDL": True}, {})
+        (
+            nodes.read_nodes_kernel,
+            {"BLOCK_SIZE": 16, "WIDTH": width, "WIDTH_PAD": padded, "DOUBLINGS": padded.bit_length() - 1, "PDL": True},
+            {},
+        )
         for width, padded in ((16, 16), (63, 64))
     ),
     *(
@@ -110,6 +115,15 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {"ids_ptr": "*i64", "scores_ptr": "*fp32", "anchor_ptr": "*i64", "drafts_ptr": "*i64"} | coded,
         )
         for count, absent, coded in WALKS
+    ),
+    *(
+        (
+            ranking.rank_kernel,
+            {"COUNT": 15, "CANDIDATES": 16, "PADDED": 16, "RANK_PAD": 32, "PDL": True} | absent,
+            {"ids_ptr": "*i64", "anchor_ptr": "*i64", "sorted_ptr": "*i64", "before_ptr": "*bf16", "after_ptr": "*bf16"}
+            | {"hidden_ptr": "*bf16"},
+        )
+        for absent in ({"scale_ptr": None, "trust_ptr": None}, {})
     ),
     *(
         (convolving._block_conv_kernel, {"TAPS": 2, "TILE": 1024, "WIDE": tl.float32, "PDL": True} | absent, CONVOLVED)

@@ -40,27 +40,31 @@ def choose_nodes_kernel(
     COUNT: tl.constexpr, ROWS_PAD: tl.constexpr, POSITIONS: tl.constexpr, BEFORES: tl.constexpr,
     CANDIDATES: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Take the best child COUNT times; each node that is taken brings its own children, to places of theirs.
+    """Take the best child COUNT times; each node that is taken brings its own children, to a row of theirs.
 
-    Numbers lie in one row of one warp, so that a choice is a few exchanges among its threads, without shared memory.
+    All numbers are one warp's, so that a choice is a few exchanges among its threads, without shared memory.
     """
     line = tl.program_id(0).to(tl.int64)
     allow_next(PDL)
     await_previous(PDL)
-    place = tl.arange(0, ROWS_PAD * PADDED)
-    parent, candidate = place // PADDED, place % PADDED
+    parent, candidate, other = (
+        tl.arange(0, ROWS_PAD)[:, None],
+        tl.arange(0, PADDED)[None, :],
+        tl.arange(0, PADDED)[:, None],
+    )
     ids_ptr += line * POSITIONS * CANDIDATES
     scores_ptr += line * POSITIONS * BEFORES * CANDIDATES
-    cost, number = _children(scores_ptr, 0, 0, parent, candidate, 0.0, POSITIONS, BEFORES, CANDIDATES)
+    cost, number = _children(scores_ptr, 0, 0, 0, candidate, other, 0.0, POSITIONS, BEFORES, CANDIDATES)
     costs, numbers = tl.where(parent == 0, cost, float("inf")), tl.where(parent == 0, number, _LAST)
     for draft in range(COUNT):
-        least = tl.min(costs, 0)
-        chosen = tl.min(tl.where(costs == least, numbers, _LAST), 0)
+        least = tl.min(tl.reshape(costs, (ROWS_PAD * PADDED,), can_reorder=True), 0)
+        best = tl.where(costs == least, numbers, _LAST)
+        chosen = tl.min(tl.reshape(best, (ROWS_PAD * PADDED,), can_reorder=True), 0)
         exists = least < float("inf")
         depth, follows, choice = chosen >> 18, (chosen >> 6) & 63, chosen & 63
         before = choice if BEFORES > 1 else 0
         cost, number = _children(
-            scores_ptr, depth + 1, before, parent, candidate, least, POSITIONS, BEFORES, CANDIDATES
+            scores_ptr, depth + 1, before, draft + 1, candidate, other, least, POSITIONS, BEFORES, CANDIDATES
         )  # fmt: skip
         costs = tl.where(numbers == chosen, float("inf"), costs)
         costs = tl.where(parent == draft + 1, cost, costs)  # infinite behind none
@@ -72,7 +76,7 @@ def choose_nodes_kernel(
 
 @triton.jit
 def _children(
-    scores_ptr, depth, before, parent, candidate, above,
+    scores_ptr, depth, before, parent, candidate, other, above,
     POSITIONS: tl.constexpr, BEFORES: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     """Return costs and numbers of a node's children: the sum of what its path is unlikely by, and its order.
@@ -82,11 +86,10 @@ def _children(
     inside = depth < POSITIONS
     scores_ptr += (depth * BEFORES + before) * CANDIDATES
     score = tl.load(scores_ptr + candidate, mask=inside & (candidate < CANDIDATES), other=float("-inf"))
+    beside = tl.load(scores_ptr + other, mask=inside & (other < CANDIDATES), other=float("-inf"))
     score = tl.where(score == score, score, float("-inf"))
-    rank = candidate * 0
-    for other in tl.static_range(CANDIDATES):
-        beside = tl.load(scores_ptr + other, mask=inside, other=float("-inf"))
-        beside = tl.where(beside == beside, beside, float("-inf"))
-        rank += ((beside > score) | ((beside == score) & (other < candidate))).to(tl.int32)
+    beside = tl.where(beside == beside, beside, float("-inf"))
+    better = (beside > score) | ((beside == score) & (other < candidate))
+    rank = tl.sum((better & (other < CANDIDATES)).to(tl.int32), 0)[None, :]
     number = (depth << 18) | (rank << 12) | (parent << 6) | candidate
     return above - score.to(tl.float64), number

@@ -17,8 +17,8 @@ from services.common.kernels.nodes import Nodes
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 _CHUNK = 1024
-_DOUBLINGS = tl.constexpr(6)
-"""Of a path of at most 64 rows."""
+_ONE_WARP = 16
+"""Nodes at most that a warp reads alone."""
 
 
 def read_nodes(
@@ -28,10 +28,12 @@ def read_nodes(
     """Copy and check the trees of a round; see the operator."""
     assert drafts_BK.is_contiguous(), "the copy must be contiguous"
     count, drafts = drafts_BK.shape
+    padded = triton.next_power_of_2(drafts + 1)
     read_nodes_kernel[(count,)](
         parents_SK, rows_B, table_SN, length_S, drafts_BK, nodes.parents_BK, nodes.depths_BW, nodes.ancestors_BW,
         nodes.lineage_BWW, parents_SK.stride(0), table_SN.stride(0), table_SN.shape[1], BLOCK_SIZE=block_size,
-        WIDTH=drafts + 1, WIDTH_PAD=triton.next_power_of_2(drafts + 1), PDL=PDL, **LAUNCH,
+        WIDTH=drafts + 1, WIDTH_PAD=padded, DOUBLINGS=padded.bit_length() - 1, PDL=PDL,
+        num_warps=1 if padded <= _ONE_WARP else 4, **LAUNCH,
     )  # fmt: skip
 
 
@@ -39,9 +41,9 @@ def read_nodes(
 def read_nodes_kernel(
     mailbox_parents_ptr, rows_ptr, tables_ptr, length_ptr, drafts_ptr, parents_ptr, depths_ptr, ancestors_ptr,
     lineage_ptr, stride_mailbox, stride_table, columns,
-    BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, DOUBLINGS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Read one sequence's tree: parents, then the ancestors of each row by doubling, and what follows from these."""
+    """Read one sequence's tree: parents, then the ancestors and depth of each row by doubling, and its lineage."""
     line = tl.program_id(0)
     allow_next(PDL)
     await_previous(PDL)
@@ -59,17 +61,17 @@ def read_nodes_kernel(
     block = tl.load(tables_ptr + slot * stride_table + column, mask=drafts & (column < columns), other=0)
     draft = tl.load(drafts_ptr + place, mask=drafts, other=-1)
     tl.store(drafts_ptr + place, tl.where(broken | (block == 0), -1, draft), mask=drafts)
-    bits, up = tl.full((WIDTH_PAD,), 1, tl.int64) << row.to(tl.int64), parent
-    for _ in tl.static_range(_DOUBLINGS):
-        follows = up[:, None] == row[None, :]
-        bits = bits | tl.sum(tl.where(follows, bits[None, :], 0), 1)
-        up = tl.sum(tl.where(follows, up[None, :], 0), 1)
+    # Each row looks as far up as it has looked, again and again.
+    bits, depth, up = tl.full((WIDTH_PAD,), 1, tl.int64) << row.to(tl.int64), (row > 0).to(tl.int32), parent
+    for _ in tl.static_range(DOUBLINGS):
+        bits = bits | tl.gather(bits, up, 0)
+        depth += tl.gather(depth, up, 0)
+        up = tl.gather(up, up, 0)
     held = (bits[:, None] >> row[None, :].to(tl.int64)) & 1 != 0
-    # Of one row, and of the same row as an ancestor of others.
-    depth = tl.sum((held & (row < WIDTH)[None, :]).to(tl.int64), 1) - 1
+    # Of the same row as an ancestor of others.
     depth_across = tl.sum(tl.where(row[:, None] == row[None, :], depth[:, None], 0), 0)
     at, exists = line * WIDTH + row, row < WIDTH
-    tl.store(depths_ptr + at, depth, mask=exists)
+    tl.store(depths_ptr + at, depth.to(tl.int64), mask=exists)
     tl.store(ancestors_ptr + at, bits, mask=exists)
     places = at[:, None] * WIDTH + depth_across[None, :]
     rows = tl.broadcast_to(row[None, :], (WIDTH_PAD, WIDTH_PAD))

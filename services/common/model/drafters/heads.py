@@ -78,10 +78,14 @@ class ArgmaxHead:
 def log_chances(scores_BKPC: Tensor, coupling: Coupling | None) -> Tensor:
     """Return the log-probabilities of candidates among themselves; scores of rows that draw are trusted less."""
     if coupling is not None:
-        factor_B = 1.0 - (1.0 - COUPLED_SURENESS) * coupling.weight_B
-        scores_BKPC = scores_BKPC * factor_B[:, None, None, None]
+        scores_BKPC = scores_BKPC * trust(coupling)[:, None, None, None]
     wide = torch.float64 if scores_BKPC.dtype == torch.float64 else torch.float32
     return scores_BKPC.log_softmax(-1, dtype=wide)
+
+
+def trust(coupling: Coupling) -> Tensor:
+    """Return the factor [B] on scores of rows that draw."""
+    return 1.0 - (1.0 - COUPLED_SURENESS) * coupling.weight_B
 
 
 def best_of(

@@ -1,13 +1,13 @@
 """A head that scores the best candidates of each row by the token before them."""
 
-import torch
 from torch import Tensor
 
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight
+from services.common.kernels.rank_candidates import rank_candidates
 from services.common.kernels.walk_candidates import walk_candidates
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.heads import best_of, log_chances
+from services.common.model.drafters.heads import best_of, trust
 from services.common.model.drafters.nodes import Candidates
 from services.common.model.drafters.spec import DrafterSpec
 
@@ -37,17 +37,9 @@ class SelectorHead:
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
         """Each candidate by each of the position before; candidates are in the order of their ids."""
-        ids_BKC, scores_BKC, hidden_BKR = self._best(hidden_BKD, head, coupling)
-        ids_BKC, order_BKC = ids_BKC.sort(-1)
-        scores_BKC = scores_BKC.gather(-1, order_BKC)
-        first_B1C = anchor_B[:, None, None].expand(-1, 1, ids_BKC.shape[-1])
-        before_BKP = torch.cat((first_B1C, ids_BKC[:, :-1]), 1)
-        before_BKPR = self._before_VR.index_select(0, before_BKP.flatten()).view(*before_BKP.shape, -1)
-        after_BKCR = self._after_VR.index_select(0, ids_BKC.flatten()).view(*ids_BKC.shape, -1)
-        pair_BKPC = torch.matmul(before_BKPR * hidden_BKR[:, :, None], after_BKCR.transpose(-1, -2))
-        if coupling is not None:
-            pair_BKPC = pair_BKPC * coupling.scale_B[:, None, None, None]
-        return Candidates(ids_BKC, log_chances(scores_BKC[:, :, None] + pair_BKPC, coupling))
+        best = self._best(hidden_BKD, head, coupling)
+        of_draw = (None, None) if coupling is None else (coupling.scale_B, trust(coupling))
+        return Candidates(*rank_candidates(*best, self._before_VR, self._after_VR, anchor_B, *of_draw))
 
     def _best(self, hidden_BKD: Tensor, head: Weight, coupling: Coupling | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return candidates and their scores [B, K, C], and the projected rows [B, K, R]."""
