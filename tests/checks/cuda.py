@@ -18,6 +18,7 @@ import torch
 
 from services.common.kernels import nvrtc
 from services.common.kernels.cuda import BUILD, Source
+from services.common.kernels.experts.alone import source as row_of_experts
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.linear.cuda import Kind
@@ -137,6 +138,17 @@ def of_rows(full: bool) -> Iterator[Program]:
                 yield Program("attend_alone", str(shape), alone.source_of(shape), gpus)
 
 
+def of_experts(full: bool) -> Iterator[Program]:
+    """A row that is alone through its experts, by numbers and by codes."""
+    shapes = (2048, 768, 128, 8), (2048, 512, 512, 10)
+    weights = (False, False), (True, True), (True, False)
+    for (hidden, inner, count, top_k), own in product(shapes[: 2 if full else 1], weights):
+        shape = row_of_experts.Shape(hidden, inner, count, top_k, True, *own)
+        more = shape._replace(rated=True, followed=True)
+        for each in (shape, more)[: 1 if shape.coded else 2]:
+            yield Program("row", str(each), row_of_experts.source_of(each))
+
+
 def of_recurrent_layers(_: bool) -> Iterator[Program]:
     """Rounds and chunks of the gated delta rule."""
     for programs in rounds.PROGRAMS:
@@ -148,7 +160,7 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
 
 def programs(full: bool) -> list[Program]:
     """All programs, the longest first as far as that is known."""
-    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_packed_weights, of_rows
+    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_packed_weights, of_rows, of_experts
     return [program for kind in kinds for program in kind(full)]
 
 

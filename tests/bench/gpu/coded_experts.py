@@ -24,7 +24,7 @@ from services.common.kernels.experts.scales import ExpertScales
 from services.common.kernels.experts.tiling import Tiling, tiling
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.packed_weight import Codes, dealt, nearest_codes
-from tests.bench.gpu.experts import COPIES, SHAPES, Layer, Shape, floor, micros
+from tests.bench.gpu.experts import COPIES, SERVED, SHAPES, Layer, Shape, floor, micros
 
 TINY = Shape("tiny", 128, 128, 6, 3)
 ROWS = (1, 8, 32, 256, 2048)
@@ -80,6 +80,9 @@ def differing(layer: CodedLayer, counts: Sequence[int]) -> Iterator[tuple[str, i
         layer.take(layer.codes)
         for cut in cuts(layer.shape, rows):
             yield f"{rows} rows, {cut}", int((layer.mixed(part, gates_TF, cut) != expected_TD).any(1).sum())
+        alone_TD = torch.zeros_like(expected_TD[:16])
+        if not INTERPRETED and all(layer.alone(row, alone_TD[row : row + 1]) for row in range(len(alone_TD))):
+            yield f"{len(alone_TD)} rows alone", int((alone_TD != expected_TD[: len(alone_TD)]).any(1).sum())
 
 
 def compile_all(layer: CodedLayer, counts: Sequence[int]) -> None:
@@ -91,6 +94,7 @@ def compile_all(layer: CodedLayer, counts: Sequence[int]) -> None:
             layer.take(layer.codes)
             for cut in cuts(layer.shape, rows):
                 layer.stages(rows, cut, "combine")
+                layer.stages(rows, cut, SERVED)
 
 
 def lines_of(layers: Sequence[CodedLayer], rows: int) -> Iterator[str]:
@@ -99,12 +103,12 @@ def lines_of(layers: Sequence[CodedLayer], rows: int) -> Iterator[str]:
     for layer in layers:
         layer.take(layer.numbers)
     own, (distinct, floor_us) = tiling(rows * shape.top_k, shape.count), floor(layers, rows)
-    routed, up, down, whole = (micros(layers, rows, own, stage) for stage in ("sort", "up", "down", "combine"))
+    routed, up, down, whole = (micros(layers, rows, own, stage) for stage in ("sort", "up", "down", SERVED))
     yield f"{rows:5} bf16 up {up - routed:5.1f} down {down - up:5.1f} all {whole:6.1f} of {floor_us:.1f} {distinct:.0f}"
     for layer in layers:
         layer.take(layer.codes)
     for cut in cuts(shape, rows):
-        routed, up, down, mine = (micros(layers, rows, cut, stage) for stage in ("sort", "up", "down", "combine"))
+        routed, up, down, mine = (micros(layers, rows, cut, stage) for stage in ("sort", "up", "down", SERVED))
         named = f"{cut.rows}+{cut.more}x{cut.band}x{cut.depth} w{cut.warps} s{cut.stages}"
         yield f"{rows:5}  fp8 up {up - routed:5.1f} down {down - up:5.1f} all {mine:6.1f} x{whole / mine:5.2f} {named}"
 

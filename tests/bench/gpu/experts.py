@@ -22,6 +22,7 @@ from torch import Tensor
 
 from services.common.kernels.ahead import compiled_ahead
 from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.experts.alone.kernel import mix_alone, shape_alone
 from services.common.kernels.experts.kernel import (
     FEW,
     ExpertStack,
@@ -44,6 +45,8 @@ COPIES, TURNS, LOOPS = 3, 4, 5
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 2048)
 HEIGHTS = (16, 32, 64, 128)
 STAGES = ("gates", "route", "sort", "up", "down", "combine")
+SERVED = "served"
+"""All that serves rows: a row alone has fewer launches than stages, where the GPU takes them."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,24 @@ class Layer:
         stream_TD = torch.zeros_like(rows_TD)
         return combine(parts_TKD, routes, None, None, stream_TD, self.norm_D, squares_T, EPS)[1]
 
+    def alone(self, row: int, stream_TD: Tensor) -> bool:
+        """Add to a stream what experts make of one row, in the launch that serves a row alone; False: there is none."""
+        own, rating = slice(row, row + 1), self.rating or Rating()
+        normed, gates_TF = Normed(self.rows_TD[own], self.squares_T[own]), self.gates(own)
+        shape = shape_alone(normed, gates_TF, self.stack, rating, self.shape.count, self.shape.top_k, renorm=True)
+        if shape is not None:
+            ends = stream_TD, self.norm_D, self.sums_T[:1], EPS, 0.0
+            mix_alone(
+                normed, gates_TF, None, self.stack, rating, shape, None, *ends, shared_gated=False, early=True
+            )  # fmt: skip
+        return shape is not None
+
     def stages(self, count: int, cut: Tiling, last: str) -> list[Tensor]:
         """Launch what a layer launches for its first rows, up to a stage; returns all that was written."""
+        if last == SERVED:
+            if count == 1 and self.alone(0, self.stream_TD[:1]):
+                return [self.stream_TD]
+            last = STAGES[-1]
         normed = Normed(self.rows_TD[:count], self.squares_T[:count])
         made = [self.gates(slice(0, count))]
         for stage in STAGES[1 : STAGES.index(last) + 1]:
@@ -176,6 +195,10 @@ def differing(layer: Layer, counts: Sequence[int]) -> Iterator[tuple[str, int]]:
     layer.stages(len(layer.rows_TD), own, STAGES[-1])
     yield "by stages", differ(layer.stream_TD, every)
     if not INTERPRETED:
+        streams_TD = torch.zeros_like(layer.rows_TD[:64])
+        rows_alone = range(0 if layer.stack.followed else len(streams_TD))
+        if all(layer.alone(row, streams_TD[row : row + 1]) for row in rows_alone) and rows_alone:
+            yield "rows alone", differ(streams_TD, slice(0, len(streams_TD)))
         few = slice(0, 8)
         graph_TD, run = captured(lambda: layer.mixed(few, layer.gates(few), None))
         run()
@@ -234,6 +257,7 @@ def compile_all(layers: Sequence[Layer], counts: Sequence[int]) -> None:
         for rows in counts:
             for cut in candidates(layer.shape, rows):
                 layer.stages(rows, cut, STAGES[-1])
+                layer.stages(rows, cut, SERVED)
         for height in HEIGHTS:
             for cut in cuts(height, tiny=False):
                 layer.stages(len(layer.rows_TD), cut, STAGES[-1])
@@ -252,7 +276,7 @@ def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     shape = layers[0].shape
     own = tiling(rows * shape.top_k, shape.count)
     distinct, bytes_us = floor(layers, rows)
-    mine = micros(layers, rows, own)
+    mine = micros(layers, rows, own, SERVED)
     best, took = own, mine
     for cut in candidates(shape, rows):
         if time.monotonic() < until and (found := micros(layers, rows, cut)) < took:

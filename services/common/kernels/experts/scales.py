@@ -24,6 +24,12 @@ class ExpertScales:
     shift: int
     short: bool
 
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """How far the next expert's scales lie, and those of the next group; and how many lines share one, by twos."""
+        next_group = self.table_EGL.stride(1) if self.table_EGL.shape[1] > 1 else 0
+        return self.table_EGL.stride(0), next_group, self.shift
+
     @staticmethod
     def of(scales_FG: Sequence[Tensor], device: torch.device) -> "ExpertScales":
         """Return the scales of experts by their numbers, as few as say the same."""

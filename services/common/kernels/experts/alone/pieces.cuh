@@ -1,0 +1,137 @@
+// How a warp multiplies sixteen lines of an expert by a row, a stage of inputs after the other.
+
+#pragma once
+
+#include "experts/alone/sizes.cuh"
+#include "barrier.cuh"
+#include "bfloat16.cuh"
+#include "tma.cuh"
+
+struct RowRing {
+  unsigned memory;  // all of a CTA's, shared
+
+  __device__ unsigned slot(int stage) const { return memory + stage * SLOT; }
+  __device__ unsigned full(int stage) const { return memory + BARRIERS_AT + stage * 16; }
+  __device__ unsigned empty(int stage) const { return full(stage) + 8; }
+};
+
+// A stage and the phase of its barriers.
+struct StagePlace {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// Has a map at hand before its first load.
+__device__ __forceinline__ void fetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Loads eight lines of a gate beside the same eight of what it gates, for each eight of a band.
+__device__ __forceinline__ void load_gated(unsigned to, const TensorMap* map, int depth, int eight, int expert,
+                                           unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(map), "r"(depth), "r"(0), "r"(eight), "r"(expert), "r"(barrier), "l"(STREAMED)
+      : "memory");
+}
+
+__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&left)[4], uint2 right) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right.x), "r"(right.y));
+}
+
+// Two codes of a word, whose bits stand where those of bfloat16 do, times their scale, which is raised by 2^120: one rounding.
+__device__ __forceinline__ unsigned widened(unsigned pair, unsigned scale) {
+  if constexpr (SHORT) {
+    asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
+    return pair;
+  }
+  const float large = __uint_as_float(scale);
+  return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
+}
+__device__ __forceinline__ unsigned upper(unsigned codes) { return (codes & 0x80008000u) | (codes >> 4 & 0x07F007F0u); }
+__device__ __forceinline__ unsigned lower(unsigned codes) { return (codes << 8 & 0x80008000u) | (codes << 4 & 0x07F007F0u); }
+
+__device__ __forceinline__ void load_four(unsigned from, unsigned (&words)[4]) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
+
+// A stage's inputs of a warp's lines and of the row, as lanes multiply them. All columns of the right operand are the row, so
+// lanes of a column read the same.
+struct StageOperands {
+  unsigned lines[4][4];  // of sixteen inputs each; of codes: of both lines of a lane, of both halves of their 128
+  uint2 row[INPUTS / 16];
+
+  __device__ __forceinline__ void read(unsigned from, const unsigned* words, int lane) {
+#pragma unroll
+    for (int at = 0; at < 4; ++at) {
+      if constexpr (CODED)
+        load_four(from + (lane / 4 + at % 2 * 8) * ROW + ((lane % 4 * 2 + at / 2) ^ lane / 4) * 16, lines[at]);
+      else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(lines[at][0]), "=r"(lines[at][1]), "=r"(lines[at][2]), "=r"(lines[at][3])
+                     : "r"(from + lane % 16 * ROW + ((at * 2 + lane / 16) ^ lane % 8) * 16)
+                     : "memory");
+    }
+#pragma unroll
+    for (int at = 0; at < INPUTS / 16; ++at) row[at] = *reinterpret_cast<const uint2*>(words + at * 8 + lane % 4 * 2);
+  }
+
+  // In order of inputs; `scales` are those of a lane's two lines.
+  __device__ __forceinline__ void add_to(float (&sums)[4], uint2 scales) const {
+#pragma unroll
+    for (int at = 0; at < INPUTS / 16; ++at) {
+      if constexpr (CODED) {
+        const unsigned first = lines[at / 4 * 2][at % 4], second = lines[at / 4 * 2 + 1][at % 4];
+        const unsigned left[4] = {widened(upper(first), scales.x), widened(upper(second), scales.y),
+                                  widened(lower(first), scales.x), widened(lower(second), scales.y)};
+        multiply(sums, left, row[at]);
+      } else {
+        multiply(sums, lines[at], row[at]);
+      }
+    }
+  }
+};
+
+// A lane has the scales of a stage: those of the first eight of a warp's lines, and of the others.
+struct StageScales {
+  uint2 mine{0, 0};
+
+  __device__ __forceinline__ void read(const unsigned* first, const unsigned* second, int next, int steps, int lane) {
+    if (lane < steps) mine = {__ldg(first + lane * next), __ldg(second + lane * next)};
+  }
+  __device__ __forceinline__ uint2 of(int step) const {
+    return {__shfl_sync(~0u, mine.x, step), __shfl_sync(~0u, mine.y, step)};
+  }
+};
+
+// Adds up a piece in order. While a stage is multiplied the next one is read; what was read is given back.
+template <int STEPS>
+__device__ __forceinline__ void sum_up(float (&sums)[4], const RowRing& ring, StagePlace& place, const unsigned* words,
+                                       const StageScales& scales, bool busy, int warp, int lane) {
+  StageOperands next;
+  await_phase(ring.full(place.stage), place.parity);
+  if (busy) next.read(ring.slot(place.stage) + warp * SIXTEEN * ROW, words, lane);
+#pragma unroll 2
+  for (int step = 0; step < STEPS; ++step) {
+    const StageOperands now = next;
+    const int stage = place.stage;
+    place.advance();
+    if (step + 1 < STEPS) {
+      await_phase(ring.full(place.stage), place.parity);
+      if (busy) next.read(ring.slot(place.stage) + warp * SIXTEEN * ROW, words + (step + 1) * (INPUTS / 2), lane);
+    }
+    if (busy) now.add_to(sums, CODED ? scales.of(step) : uint2{0, 0});
+    __syncwarp();
+    if (lane == 0) arrive(ring.empty(stage));
+  }
+}
