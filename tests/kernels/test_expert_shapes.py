@@ -5,6 +5,7 @@ import re
 import pytest
 
 from services.common.kernels.experts.alone import source as alone
+from services.common.kernels.experts.tiles import source as tiles
 
 MOST_SHARED, BESIDE = 227 * 1024, 75 * 1024
 """Bytes of a multiprocessor for CTAs, and of one of a router's product."""
@@ -39,3 +40,14 @@ def test_shapes_of_rows_that_others_serve() -> None:
     assert not alone.Shape(2816, 704, 128, 8, True, coded=True, short=True).fits()
     assert not alone.Shape(8192, 768, 128, 8, True, coded=True, short=True).fits()
     assert not alone.Shape(2048, 768, 1024, 8, True).fits()
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_tile_finds_room(coded: bool) -> None:
+    for depth, outputs, gated in ((2048, 768, True), (768, 2048, False), (512, 2048, False)):
+        shape = tiles.TileShape(depth, outputs, 8, gated, coded, coded)
+        assert shape.fits() and shape.shared_bytes <= MOST_SHARED
+        assert shape.stages == (3 if coded else 4)
+        assert shape.band * (2 if gated else 1) == tiles.LINES
+    assert not tiles.TileShape(2048 + 32, 768, 8, True, coded, coded).fits()
+    assert not tiles.TileShape(2048, 760, 8, True, coded, coded).fits()

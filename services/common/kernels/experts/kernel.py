@@ -19,6 +19,7 @@ from services.common.kernels.experts.program import (
     sort_kernel,
 )
 from services.common.kernels.experts.scales import ExpertScales
+from services.common.kernels.experts.tiles.kernel import multiply_tiles, tile_shape
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.linear.packed_weight import GROUP
 from services.common.kernels.normed import Normed
@@ -269,6 +270,13 @@ def _multiply(
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
     gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
+    shape = (
+        None if gelu or at_E is not None else tile_shape(x, weight_EFD, scales, places.order_NR, places.ranks, outputs)
+    )
+    if shape is not None:
+        tensors = places.order_NR, places.tiles_2N, places.count_1
+        multiply_tiles(shape, x, weight_EFD, scales, *tensors, squares_T, out_PF, eps)
+        return
     columns = 2 * cut.depth // x.itemsize
     there = places.order_NR.shape[1]
     rows, more = (cut.rows, cut.more) if there == cut.places else (there, 0)

@@ -1,0 +1,116 @@
+// How a warpgroup multiplies its 128 lines of an expert by rows of a stage.
+//
+// `build.cuh` defines described_N and held_N(sums, lines, rows) of N rows: one instruction of 64 lines and sixteen inputs.
+
+#pragma once
+
+#include "experts/tiles/tile_sizes.cuh"
+#include "barrier.cuh"
+#include "bfloat16.cuh"
+#include "wgmma.cuh"
+
+constexpr int HALVES = GROUP_LINES / 64;
+
+struct TileRing {
+  unsigned memory;
+
+  __device__ unsigned weight(int stage) const { return memory + stage * STAGE_BYTES; }
+  __device__ unsigned rows(int stage) const { return weight(stage) + WEIGHT_BYTES; }
+  __device__ unsigned full(int stage) const { return memory + BARRIERS_AT + stage * 16; }
+  __device__ unsigned empty(int stage) const { return full(stage) + 8; }
+};
+
+struct TileTurn {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+template <int ROWS>
+using TileSums = float[HALVES][ROWS / 2];
+
+__device__ __forceinline__ unsigned widened_codes(unsigned pair, unsigned scale) {
+  if constexpr (SHORT) {
+    asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
+    return pair;
+  }
+  const float large = __uint_as_float(scale);
+  return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
+}
+__device__ __forceinline__ unsigned upper_codes(unsigned codes) { return (codes & 0x80008000u) | (codes >> 4 & 0x07F007F0u); }
+__device__ __forceinline__ unsigned lower_codes(unsigned codes) {
+  return (codes << 8 & 0x80008000u) | (codes << 4 & 0x07F007F0u);
+}
+
+template <int ROWS>
+__device__ __forceinline__ void multiply_described(float (&sums)[ROWS / 2], unsigned long long lines, unsigned long long rows) {
+  if constexpr (ROWS == FEWER)
+    described_128(sums, lines, rows);
+  else
+    described_160(sums, lines, rows);
+}
+template <int ROWS>
+__device__ __forceinline__ void multiply_held(float (&sums)[ROWS / 2], const unsigned (&lines)[4], unsigned long long rows) {
+  if constexpr (ROWS == FEWER)
+    held_128(sums, lines, rows);
+  else
+    held_160(sums, lines, rows);
+}
+
+// Numbers lie in shared memory as instructions take them.
+template <int ROWS>
+__device__ __forceinline__ void multiply_numbers(TileSums<ROWS>& sums, const TileRing& ring, int stage, int group) {
+  const unsigned weight = ring.weight(stage) + group * GROUP_LINES * ROW;
+  begin_products();
+#pragma unroll
+  for (int sixteen = 0; sixteen < 4; ++sixteen)
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half)
+      multiply_described<ROWS>(sums[half], descriptor(weight + half * 64 * ROW) + 2 * sixteen,
+                               descriptor(ring.rows(stage)) + 2 * sixteen);
+  end_products();
+}
+
+__device__ __forceinline__ void load_codes(unsigned from, unsigned (&words)[4]) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
+
+// Codes are widened in registers, sixteen inputs while those before are multiplied. `scales` are those of a lane's lines.
+template <int ROWS>
+__device__ __forceinline__ void multiply_codes(TileSums<ROWS>& sums, unsigned (&left)[2][HALVES][4], const TileRing& ring,
+                                               int stage, const unsigned (&scales)[HALVES * 2], int group, int warp, int lane) {
+  const unsigned line = ring.weight(stage) + (group * GROUP_LINES + warp * 16 + lane / 4) * ROW;
+  unsigned codes[HALVES * 2][4];
+#pragma unroll
+  for (int sixteen = 0; sixteen < 8; ++sixteen) {
+    if (sixteen % 4 == 0) {
+#pragma unroll
+      for (int own = 0; own < HALVES * 2; ++own)
+        load_codes(line + (own / 2 * 64 + own % 2 * 8) * ROW + ((lane % 4 * 2 + sixteen / 4) ^ lane / 4) * 16, codes[own]);
+    }
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+      const unsigned first = codes[half * 2][sixteen % 4], second = codes[half * 2 + 1][sixteen % 4];
+      unsigned (&four)[4] = left[sixteen % 2][half];
+      four[0] = widened_codes(upper_codes(first), scales[half * 2]);
+      four[1] = widened_codes(upper_codes(second), scales[half * 2 + 1]);
+      four[2] = widened_codes(lower_codes(first), scales[half * 2]);
+      four[3] = widened_codes(lower_codes(second), scales[half * 2 + 1]);
+#pragma unroll
+      for (int at = 0; at < 4; ++at) asm volatile("" : "+r"(four[at])::"memory");
+    }
+    begin_products();
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half)
+      multiply_held<ROWS>(sums[half], left[sixteen % 2][half],
+                          descriptor(ring.rows(stage) + sixteen / 4 * PANEL_BYTES) + 2 * (sixteen % 4));
+    end_products();
+    await_products<1>();
+  }
+}

@@ -1,0 +1,18 @@
+// What one program is built for, and what lies where in shared memory.
+//
+// `build.cuh` defines DEPTH and OUTPUTS (of an expert's product), RANKS (experts of a row), GATED (the first product: its gate
+// and what that gates are joined), STAGES, CODED (weights are codes of e4m3) and SHORT (scales are numbers of bfloat16).
+
+#pragma once
+
+#include "build.cuh"
+
+constexpr int LINES = 256, PLACES = 160, FEWER = 128;  // of a tile; it may have fewer places
+constexpr int GROUPS = 2, GROUP_LINES = LINES / GROUPS, LOADING = 128, THREADS = GROUPS * 128 + LOADING;
+constexpr int ROW = 128, INPUTS = CODED ? 128 : 64, PANELS = INPUTS / 64;  // of a stage
+constexpr int BAND = GATED ? LINES / 2 : LINES, BANDS = (OUTPUTS + BAND - 1) / BAND, STEPS = DEPTH / INPUTS;
+constexpr int WEIGHT_BYTES = LINES * ROW, PANEL_BYTES = PLACES * ROW, STAGE_BYTES = WEIGHT_BYTES + PANELS * PANEL_BYTES;
+constexpr int BARRIERS_AT = STAGES * STAGE_BYTES, ROOTS_AT = BARRIERS_AT + STAGES * 16, TARGETS_AT = ROOTS_AT + PLACES * 4;
+
+static_assert(DEPTH % INPUTS == 0 && OUTPUTS % 16 == 0, "whole stages");
+static_assert(!CODED || STEPS <= 32, "a lane has the scales of a stage");
