@@ -256,12 +256,17 @@ def read_layer(
         own = [f"{prefix}.{name}" for name in names]
         return joined([read_weight(checkpoint, name, shapes[name], dtype) for name in own]).to(device)
 
+    def mixed(*names: str) -> Weight:
+        weight = weigh(*names)
+        numbers_FD = weight.numbers_FD if isinstance(weight, PackedWeight) else None
+        return weight if numbers_FD is None else numbers_FD
+
     def decode(name: str) -> Codes | None:
         own = f"{prefix}.{name}"
         return read_codes(checkpoint, own, shapes[own], dtype)
 
     mixer = layer.mixer
-    of_products = weigh if keeps_packed(layer) or mixes_packed(layer) else read
+    of_products = weigh if keeps_packed(layer) else mixed if mixes_packed(layer) else read
     before_D, between_D, *around = (read(f"{name}.weight") for name in (_SANDWICH if layer.sandwich else _NORMS))
     return LayerWeights(
         input_norm_D=before_D,
@@ -281,7 +286,11 @@ def keeps_packed(layer: LayerSpec) -> bool:
 
 
 def mixes_packed(layer: LayerSpec) -> bool:
-    """Whether the same holds for the mixer of a block with experts."""
+    """Whether the same holds for the mixer of a block with experts, where there is no room for numbers beside codes.
+
+    Few rows wait longer for its products by codes: these are chains, and what follows them begins early by numbers
+    alone.
+    """
     mixer = layer.mixer
     return isinstance(mixer, Attention) and isinstance(layer.ffn, Experts) and not (mixer.gated or mixer.head_gates)
 

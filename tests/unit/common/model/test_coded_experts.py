@@ -64,9 +64,11 @@ def test_experts_of_other_groups_or_codes_are_widened(layout: str, tmp_path: Pat
 
 
 def test_experts_stay_codes_where_their_numbers_would_take_too_much(tmp_path: Path) -> None:
-    """Then those of mixers are not kept beside their codes either."""
+    """Then mixers are codes alone, too; where there is room they are numbers alone."""
     folder = made(tmp_path, "fp8-bf16")
     roomy, tight = (load_target(folder, codes={8: most}, beside=True) for most in (0, 1))
+    mixers = SHAPE.layers * (2 * 128 * 128 + 2 * 64 * 128)
+    assert 3 * mixers * 0.99 < roomy.weight_bytes - tight.weight_bytes <= 3 * mixers
     assert [own.scales is None for own in (*roomy.mixtures, *tight.mixtures)] == [False] * 4
     assert roomy.widened_bytes == 0 < tight.widened_bytes and tight.weight_bytes < roomy.weight_bytes
 
