@@ -3,7 +3,7 @@
 Suffixes: S slots + 1, C context tokens, N blocks of a slot, B rows, K draft tokens, V vocabulary, D hidden size.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from torch import Tensor
 
@@ -33,6 +33,7 @@ class ArenaView:
     seed_SD: Tensor | None = None
     parents_SK: Tensor | None = None
     owner_S: Tensor | None = None
+    draw_seed_S: Tensor | None = None
 
     @classmethod
     def of(cls, arena: Arena, block_size: int) -> "ArenaView":
@@ -64,7 +65,13 @@ class ArenaView:
             block_size=block_size,
             parents_SK=optional(attach.PARENTS),
             owner_S=optional(attach.OWNER),
+            draw_seed_S=optional(attach.DRAW_SEED),
         )
+
+    @property
+    def undrawn(self) -> "ArenaView":
+        """The same without the seeds of noise: for rounds of which no row draws."""
+        return replace(self, draw_seed_S=None)
 
     def tensors(self) -> list[Tensor]:
         """Every mapped tensor."""

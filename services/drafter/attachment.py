@@ -14,7 +14,7 @@ from services.common.kernels.ahead import briefly, compile_steps
 from services.common.kernels.mailbox import write_mailbox
 from services.common.pair.arena.flags import setter
 from services.common.pair.attach import AttachOffer
-from services.common.pair.turns import BEHIND_PROMPTS, NODES
+from services.common.pair.turns import BEHIND_PROMPTS, DRAWN, NODES
 from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
 from services.common.serving.progress import STEPS, Progress
@@ -28,7 +28,7 @@ from services.drafter.proposers import Proposer
 
 
 class DraftRunner:
-    """One step per bucket, width, and chain or tree, captured once.
+    """One step per bucket, width, and chain or tree, captured once; where noise is made of seeds, one more for draws.
 
     A round changes only the contents of the step's inputs (I3, I4)."""
 
@@ -39,6 +39,7 @@ class DraftRunner:
         self._proposer = proposer
         self._graphs = graphs
         self._handoff = handoff
+        self._draws = proposer.draws and shared.draw_seed_S is not None
         self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
         self._set_round = setter(self._stamp_2[0])
 
@@ -69,9 +70,11 @@ class DraftRunner:
         tensors = [*self._shared.tensors(), self._stamp_2]
         kinds = [*((width, False) for width in widths), *((width, True) for width in trees)]
         shapes = [(b, *kind) for kind in sorted(kinds, reverse=True) for b in sorted(buckets, reverse=True)]
+        views = {False: self._shared.undrawn} | ({True: self._shared} if self._draws else {})
         steps = {
-            shape: partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, *shape)
+            (*shape, drawn): partial(_draft_round, view, self._proposer, self._handoff, self._stamp_2, *shape)
             for shape in shapes
+            for drawn, view in views.items()
         }
         if threads > 1 and self._graphs.compiles:
             if not compiled:
@@ -88,18 +91,20 @@ class DraftRunner:
         self._set_round(0)
 
     @torch.inference_mode()
-    def draft(self, number: int, bucket: int, width: int, nodes: bool = False, behind_prompts: bool = False) -> None:
+    def draft(self, number: int, bucket: int, width: int, bits: int = 0) -> None:
         """Fills the mailbox for round `number`; returns when it is filled, or, with flags, when the draft is enqueued.
+
+        `bits` are those of an Ask.
 
         Raises:
             KeyError: no step was captured for such a round.
         """
-        self._handoff.begin(number, bucket, behind_prompts)
+        self._handoff.begin(number, bucket, bits & BEHIND_PROMPTS != 0)
         # Behind the wait: where processes take turns, a kernel that could run at once would cost two switches of the
         # GPU during the target's verify. Assigning instead would make the host wait for the draft before, which reads
         # the stamp.
         self._set_round(number)
-        self._graphs.replay((bucket, width, nodes))
+        self._graphs.replay((bucket, width, bits & NODES != 0, self._draws and bits & DRAWN != 0))
         self._handoff.end(number)
 
 
@@ -183,7 +188,7 @@ class Attachment:
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
         try:
-            pacer.draft(number, bucket, width, nodes, bits & BEHIND_PROMPTS != 0)
+            pacer.draft(number, bucket, width, bits)
         except RuntimeError:
             end_if_lost(self._device)
             raise

@@ -57,6 +57,7 @@ WORDS = frozenset(
         "parents_ptr",
         "depths_ptr",
         "path_ptr",
+        "map_ptr",
     ]
 )
 HALF_WORDS = frozenset(
@@ -76,4 +77,4 @@ def type_of(name: str) -> str:
             return kind
     if name.endswith("_ptr"):
         return "*fp32"
-    return "fp32" if name in ("eps", "scale") or name.startswith("inverse") else "i32"
+    return "fp32" if name in ("eps", "scale", "sharpness") or name.startswith("inverse") else "i32"

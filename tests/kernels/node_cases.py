@@ -33,6 +33,12 @@ WALKS: tuple[tuple[int, dict[str, Any], dict[str, str]], ...] = (
     (7, {"scale_ptr": None, "CANDIDATES": 32, "PADDED": 32}, BFLOAT16),
     (15, {}, {"scale_ptr": "*fp32"}),
 )
+DRAWN: tuple[dict[str, Any], ...] = (
+    {"map_ptr": None},
+    {},
+    {f"{name}_ptr": None for name in ("rows", "seed", "length", "temperature", "map")},
+)
+"""Rows with noise of all tokens, of those that a map names, and rows without."""
 CODES = {"kv_ptr": "*i8", "exponents_ptr": "*i8"}
 NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
@@ -80,15 +86,21 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
         {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
     ),
-    (
-        top.group_best_kernel,
-        {"TILE": 4096, "GROUP": 256, "PDL": True},
-        {"scores_ptr": "*bf16"},
+    *(
+        (
+            top.group_best_kernel,
+            {"TILE": 4096, "GROUP": 256, "PDL": True, **absent},
+            {"scores_ptr": "*bf16"},
+        )
+        for absent in DRAWN
     ),
-    (
-        top.groups_top_kernel,
-        {"COUNT": 8, "COUNT_PAD": 8, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": False, "PDL": True},
-        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+    *(
+        (
+            top.groups_top_kernel,
+            {"COUNT": 8, "COUNT_PAD": 8, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": False, "PDL": True, **absent},
+            {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+        )
+        for absent in DRAWN
     ),
     (top.row_top_kernel, {"COUNT": 8, "KEYS_PAD": 16, "PDL": True}, {"keys_ptr": "*i64"}),
     (
@@ -96,16 +108,22 @@ NODE_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"WIDTH": 16, "WIDTH_PAD": 16, "PDL": True},
         {"logits_ptr": "*bf16", "lines_ptr": "*i32", "parents_ptr": "*i64", "edges_ptr": "*fp32"},
     ),
-    (
-        top.groups_top_kernel,
-        {"COUNT": 16, "COUNT_PAD": 16, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True},
-        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+    *(
+        (
+            top.groups_top_kernel,
+            {"COUNT": 16, "COUNT_PAD": 16, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True, **absent},
+            {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+        )
+        for absent in DRAWN
     ),
     (top.row_top_kernel, {"COUNT": 16, "KEYS_PAD": 32, "PDL": True}, {"keys_ptr": "*i64"}),
-    (
-        top.groups_top_kernel,
-        {"COUNT": 32, "COUNT_PAD": 32, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True},
-        {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+    *(
+        (
+            top.groups_top_kernel,
+            {"COUNT": 32, "COUNT_PAD": 32, "GROUP": 256, "GROUPS_PAD": 1024, "WHOLE": True, "PDL": True, **absent},
+            {"scores_ptr": "*bf16", "keys_ptr": "*i64"},
+        )
+        for absent in DRAWN
     ),
     (top.row_top_kernel, {"COUNT": 32, "KEYS_PAD": 64, "PDL": True}, {"keys_ptr": "*i64"}),
     *(

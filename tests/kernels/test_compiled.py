@@ -33,7 +33,7 @@ from services.common.kernels.wait_masks import kernel as wait_masks
 from tests.kernels.argument_types import type_of
 from tests.kernels.delta_cases import DELTA_CASES
 from tests.kernels.expert_cases import EXPERT_CASES
-from tests.kernels.node_cases import NODE_CASES
+from tests.kernels.node_cases import DRAWN, NODE_CASES
 from tests.kernels.windowed_cases import WINDOWED_CASES
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -272,7 +272,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *EXPERT_CASES,
     *NODE_CASES,
     *WINDOWED_CASES,
-    (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
+    *(
+        (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True} | own, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"})
+        for own in DRAWN
+    ),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     *(
         (

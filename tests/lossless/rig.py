@@ -74,7 +74,7 @@ class RigSettings:
     of pieces.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
     `mixed` rows of a burst never pause, and are computed with its prompts. With `coded` K/V are of eight bits;
-    `activations` are those of products.
+    `activations` are those of products. A `seeded` arena tells the seeds of noise, as on a GPU, and not the noise.
     """
 
     width: int = 1
@@ -99,6 +99,7 @@ class RigSettings:
     between: int = 0
     ragged: int = 0
     grain: int = 1
+    seeded: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -198,7 +199,7 @@ class Rig:
             ragged=(Ragged(settings.width, settings.ragged, settings.grain),) if settings.ragged else (),
         )
         self.arena: Arena = MemfdArena.create(
-            arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, in_memory=True),
+            arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, in_memory=not settings.seeded),
             attach.DRAFTER_WRITES,
         )
         self.handoff = _handoff(settings, self.arena)

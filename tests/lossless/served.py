@@ -6,6 +6,7 @@ import torch
 
 from services.common.device.graph import Counters, StepGraphs
 from services.common.model import load_block, load_chain
+from services.common.pair.turns import DRAWN, NODES
 from services.drafter.arena_view import ArenaView
 from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
@@ -35,7 +36,7 @@ class Served:
     @torch.inference_mode()
     def draft(self, plan: Plan) -> bool:
         """Fills the mailbox."""
-        self._pacer.draft(plan.number, plan.bucket, plan.width, plan.nodes)
+        self._pacer.draft(plan.number, plan.bucket, plan.width, NODES * plan.nodes | DRAWN * plan.drawn)
         return True
 
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-NODES, BEHIND_PROMPTS = 1, 2
-"""Bits of a request: for trees; and behind a round of prompts."""
+NODES, BEHIND_PROMPTS, DRAWN = 1, 2, 4
+"""Bits of a request: for trees; behind a round of prompts; and for rows of which some draw their tokens."""
 
 
 class Ask(NamedTuple):

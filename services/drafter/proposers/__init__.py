@@ -28,6 +28,10 @@ class Proposer(Protocol):
     def reads_memory(self) -> bool:
         """Whether it needs the target's embedding and draft context: no message carries those."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether it follows noise that a GPU makes of seeds: rounds of rows that draw have steps of their own then."""
+
     def check(self, shared: ArenaView) -> None:
         """Refuses an arena that it cannot work on.
 

@@ -92,6 +92,11 @@ class CalibratedProposer:
         """That of the other."""
         return self._other.max_draft
 
+    @property
+    def draws(self) -> bool:
+        """As the other."""
+        return self._other.draws
+
     def check(self, shared: ArenaView) -> None:
         """As the other.
 

@@ -55,6 +55,11 @@ class CascadeProposer:
         """As the other."""
         return self._other.reads_memory
 
+    @property
+    def draws(self) -> bool:
+        """As the other."""
+        return self._other.draws
+
     def check(self, shared: ArenaView) -> None:
         """As the other: every arena carries the history.
 

@@ -7,7 +7,7 @@ from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain
 from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers.checkpoint import coupled
+from services.drafter.proposers.checkpoint import coupled, seeded
 
 
 class ChainProposer:
@@ -30,6 +30,11 @@ class ChainProposer:
     def revision(self) -> str:
         """Revision of the drafter checkpoint."""
         return self._chain.revision
+
+    @property
+    def draws(self) -> bool:
+        """Where kernels make the noise."""
+        return seeded(self._chain.spec)
 
     def check(self, shared: ArenaView) -> None:
         """Needs the embedding, seeds and a draft context of this checkpoint's; from then on serves its whole length.

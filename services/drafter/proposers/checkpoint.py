@@ -3,13 +3,18 @@
 import torch
 from torch import Tensor
 
+from services.common.kernels.argmax_token import Draws
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
-from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.coupling import Coupling, SeededCoupling
 from services.common.model.drafters.nodes import Candidates, choose_nodes
+from services.common.model.drafters.spec import AnyDrafterSpec, DrafterSpec
 from services.common.model.states.states import Part, Rows
 from services.drafter.arena_view import ArenaView
+
+SEEDED = ("dflash2", "dspark")
+"""Kinds that a GPU has served with noise of its own making; others name the likeliest tokens there."""
 
 
 class CheckpointProposer:
@@ -39,6 +44,11 @@ class CheckpointProposer:
     def max_draft(self) -> int | None:
         """Those of the trained block."""
         return self._block.spec.most_drafts
+
+    @property
+    def draws(self) -> bool:
+        """Where kernels make the noise."""
+        return seeded(self._block.spec)
 
     def check(self, shared: ArenaView) -> None:
         """Needs the embedding and a draft context made for this checkpoint; from then on serves its whole length.
@@ -97,12 +107,23 @@ class CheckpointProposer:
         return ids_BW, Rows(Part(span, rows_B)), shared.draft_kv, *self._tables, count, coupling
 
 
+def seeded(spec: AnyDrafterSpec) -> bool:
+    """Whether kernels make the noise on a GPU: of kinds served so, with scores that are logits of all tokens."""
+    plain = not isinstance(spec, DrafterSpec) or (spec.logit_scale, spec.logit_cap) == (1.0, 0.0)
+    return plain and not spec.draft_vocab and spec.kind in SEEDED
+
+
 def coupled(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int, sharpness: float) -> Coupling | None:
     """The noise of the drafted positions, as the target draws by it; None where it is not shared, or no row samples.
 
     `sharpness` is a factor on the logits of such rows.
     """
-    if shared.noise_TV is None or shared.temperature_S is None:
+    if shared.temperature_S is None:
+        return None
+    if shared.draw_seed_S is not None:
+        draws = Draws(rows_B, shared.draw_seed_S, shared.length_S, shared.temperature_S, sharpness)
+        return SeededCoupling(draws)
+    if shared.noise_TV is None:
         return None
     temperature_B = shared.temperature_S.index_select(0, rows_B)
     sampled_B = temperature_B > 0

@@ -18,6 +18,7 @@ class NgramProposer:
 
     kind = "ngram"
     reads_memory = False
+    draws = False
     revision = ""
     max_draft: int | None = None
 

@@ -13,6 +13,7 @@ class NoneProposer:
 
     kind = "none"
     reads_memory = False
+    draws = False
     revision = ""
     max_draft: int | None = None
 

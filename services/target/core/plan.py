@@ -80,7 +80,8 @@ class Plan:
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
     `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
-    tokens together, those of rounds in flight left out. `moves` come before all else.
+    tokens together, those of rounds in flight left out. `moves` come before all else. In a `drawn` round some request
+    draws its tokens.
 
     `empty` means that there is nothing to compute: the scheduler then leaves all else to a later plan. `speculative`
     means that the drafter is asked; a plain round does not visit it. `kind` is what the policy of widths chose.
@@ -96,6 +97,7 @@ class Plan:
     released: tuple[int, ...]
     saves: tuple[Save, ...] = ()
     behind_prompts: bool = False
+    drawn: bool = False
     context: int = 0
     nodes: bool = False
     moves: tuple[Move, ...] = ()

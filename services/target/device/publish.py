@@ -27,7 +27,7 @@ def arena_spec(
     """Names, shapes and data types of every tensor of the arena.
 
     A drafter that reads nothing of the target gets neither embeddings nor draft context. `in_memory` is for arenas of a
-    CPU: it adds a copy of the noise that the target samples with, and whose each slot is.
+    CPU: it adds a copy of the noise that the target samples with, and whose each slot is. Others have seeds.
     """
     spec = dict(
         attach.control_tensors(
@@ -55,7 +55,9 @@ def arena_spec(
     if in_memory:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widest), wide)
-        spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)
+    else:
+        spec[attach.DRAW_SEED] = ((settings.slots + 1,), torch.int64)
+    spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)
     return spec
 
 
@@ -67,7 +69,9 @@ class Publisher:
         self._inputs = inputs
         self._epoch_S = arena.tensor(attach.EPOCH)
         self._table_SN = arena.tensor(attach.BLOCK_TABLE)
-        self._temperature_S = arena.tensor(attach.TEMPERATURE) if attach.TEMPERATURE in arena else None
+        slots = pool.state.slots
+        draws = {attach.TEMPERATURE: slots.temperature_S, attach.DRAW_SEED: slots.seed_S}
+        self._draws = [(arena.tensor(name), own_S) for name, own_S in draws.items() if name in arena]
         self._rows_version = self._state_version = -1
 
     def update(self) -> None:
@@ -92,6 +96,6 @@ class Publisher:
         if state.version != self._state_version:
             self._epoch_S.copy_(state.epoch_S)
             self._table_SN.copy_(state.block_table_SN)
-            if self._temperature_S is not None:
-                self._temperature_S.copy_(state.slots.temperature_S)
+            for shared_S, own_S in self._draws:
+                shared_S.copy_(own_S)
         self._rows_version, self._state_version = inputs.version, state.version

@@ -138,6 +138,7 @@ class Scheduler:
             released=self._roster.take_released(),
             saves=tuple(self._keeper.leaving),
             behind_prompts=bool(self._in_flight and self._in_flight[-1].chunks),
+            drawn=self._roster.drawing > 0,
             context=self._roster.context(rows),
             moves=moves,
         )

@@ -54,6 +54,7 @@ class SlotTable:
     """The `slots` of running requests, as `Plan` defines them; `rows` are those that decode.
 
     `free` are the slots without a request, and `prefilling` the requests whose prompt is not computed yet, by order.
+    `drawing` requests draw their tokens.
     """
 
     def __init__(self, slots: int) -> None:
@@ -64,6 +65,7 @@ class SlotTable:
         self.free = list(range(slots))
         self.prefilling: list[tuple[tuple[float, int], Request]] = []
         self.released: list[int] = []
+        self.drawing = 0
 
     @property
     def prefill_left(self) -> int:
@@ -107,6 +109,7 @@ class SlotTable:
         slot = self.free.pop(0)
         self._seats[slot] = request
         self._epochs[slot] += 1
+        self.drawing += not request.spec.sampling.greedy
         request.slot, request.epoch, request.state = slot, self._epochs[slot], State.PREFILL
         # The order is unique, so two entries never compare their requests.
         insort(self.prefilling, (request.order, request))
@@ -122,6 +125,7 @@ class SlotTable:
         else:
             self.rows.remove(slot)
         self._seats[slot] = request.slot = None
+        self.drawing -= not request.spec.sampling.greedy
         self._epochs[slot] += 1
         self.released.append(slot)
         insort(self.free, slot)

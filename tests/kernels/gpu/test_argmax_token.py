@@ -24,7 +24,7 @@ def test_the_best_of_a_product_in_pieces(columns: int, dtype: torch.dtype) -> No
     best = torch.tensor([0, 4095, 700, 8191, 8200], device=rows.device)
     weight[best] = 3 * rows
     weight[8999] = weight[700]
-    assert torch.equal(kernel.argmax_of_product(rows, weight, columns), best)
+    assert torch.equal(kernel.argmax_of_product(rows, weight, columns=columns), best)
     assert torch.equal(argmax_of_product.reference(rows, weight), best)
 
 

@@ -19,7 +19,7 @@ def test_the_best_tokens_are_found_in_every_tile(columns: int, dtype: torch.dtyp
     rows, weight = randn(3, 32, dtype=dtype), randn(vocab, 32, seed=2, dtype=dtype)
     weight[5] = weight[7] = weight[2 * top.TOP_TILE] = 4 * rows[0]
     rows[2, 0] = float("nan")
-    values, ids = top.top_of_product(rows, weight, CANDIDATES, columns)
+    values, ids = top.top_of_product(rows, weight, CANDIDATES, columns=columns)
     scores = linear(rows.cpu(), weight.cpu()).float()
     order = scores.nan_to_num(-torch.inf).sort(dim=-1, descending=True, stable=True)
     assert values.dtype == torch.float32

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from services.common.kernels.argmax_token import Draws
 from services.common.kernels.linear import reference, tiling
 from services.common.kernels.linear.persistent.eight import eight_cut
 from services.common.kernels.linear.persistent.rule import fits
@@ -23,7 +24,7 @@ def test_drafts_in_eight_bits_are_the_same_among_more(tmp_path: Path) -> None:
 
 
 def test_drafts_that_depend_on_their_company_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoilt(rows_RD: torch.Tensor, head: Weight) -> torch.Tensor:
+    def spoilt(rows_RD: torch.Tensor, head: Weight, draws: Draws | None = None) -> torch.Tensor:
         return reference.linear(rows_RD, head).argmax(-1) + (len(rows_RD) > 15)
 
     monkeypatch.setattr("services.common.model.drafters.heads.argmax_of_product", spoilt)

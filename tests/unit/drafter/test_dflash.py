@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 from services.common.device.graph import StepGraphs
+from services.common.device.noise import gumbel
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftBlock, load_block
 from services.common.model.files.manifest import write_manifest
 from services.common.pair import attach
+from services.common.pair.turns import DRAWN
 from services.drafter.arena_view import ArenaView
 from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
+from services.drafter.proposers import checkpoint
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 from tests.support.tiny_checkpoints import write_tiny
@@ -172,3 +175,27 @@ def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: 
     expected_K = [int(noise_TV[held + (first + j) % held].argmax()) for j in range(3)]
     assert drawn_BK[1].tolist() == expected_K, "noise this loud decides alone"
     assert drawn_BK[0].tolist() == plain_BK[0].tolist(), "a greedy row takes no part"
+
+
+def test_rounds_that_draw_have_steps_of_their_own_where_seeds_are(
+    weighted: FakeArena, block: DraftBlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SEEDED", (block.spec.kind,))
+    seeds_S, heat_S = torch.arange(SLOTS + 1) * 1001, torch.zeros(SLOTS + 1)
+    heat_S[1] = 50.0  # so hot that the noise alone decides
+    shared = replace(ArenaView.of(weighted.arena, BLOCK_SIZE), draw_seed_S=seeds_S, temperature_S=heat_S)
+    proposer = CheckpointProposer(block, torch.float64)
+    proposer.check(shared)
+    pacer = DraftRunner(shared, proposer, 1, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
+    pacer.warm_up((2,), (4,))
+    assert pacer.counters.captures == 2
+    weighted.rows([1, 2], 2)
+    context = weighted.arena[attach.DRAFT_KV].clone()
+    plain = {slot: _alone(weighted, block, slot, context)[:3] for slot in (1, 2)}
+    pacer.draft(1, 2, 4)
+    assert {slot: weighted.drafts(slot, 3) for slot in (1, 2)} == plain
+    pacer.draft(2, 2, 4, DRAWN)
+    first = int(shared.length_S[1]) + 1
+    noise_1KV = gumbel(seeds_S[1:2], torch.arange(first, first + 3)[None], 320)
+    assert weighted.drafts(1, 3) == noise_1KV[0].argmax(-1).tolist() != plain[1]
+    assert weighted.drafts(2, 3) == plain[2], "a greedy row takes no part"

@@ -5,36 +5,17 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
 from services.common.kernels.accept.greedy import best_of_tiles
 from services.common.kernels.accept.walk import holds_order, in_order, walked_path
-from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.gumbel import gumbel_of
 from services.common.kernels.pdl import allow_next, await_previous
-
-_EXACT = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
 def gumbel(seed, position, first, TILE: tl.constexpr):
-    """Return the noise of the TILE tokens from `first` on, as common/device/noise.py defines it; four share a call."""
-    quad = (first // 4 + tl.arange(0, TILE // 4)).to(tl.uint32)
-    zero = tl.zeros_like(quad)
-    low = zero + (position & 0xFFFFFFFF).to(tl.uint32)
-    high = zero + (position >> 32).to(tl.uint32)
-    w0, w1, w2, w3 = tl.philox(seed, low, high, quad, zero)
-    word = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
-    uniform = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
-    # The inner logarithm, of a number close to one, must be exact; the outer one may be off in its last bits.
-    return -_quick_log(-tl.log(uniform))
-
-
-@triton.jit
-def _quick_log(x):
-    """Return the natural logarithm to within 2^-22, absolute near one and relative elsewhere."""
-    if _EXACT:
-        return tl.log(x)
-    return libdevice.fast_logf(x)
+    """Return the noise of the TILE tokens from `first` on, as common/device/noise.py defines it."""
+    return gumbel_of(seed, position, (first // 4 + tl.arange(0, TILE // 4)).to(tl.uint32))
 
 
 @triton.jit

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import columns_at_once
+from services.common.kernels.argmax_token.draws import Draws
 from services.common.kernels.dispatch import Operator
 from services.common.kernels.linear.reference import linear
 from services.common.kernels.linear.weight import Weight
 
-__all__ = ["argmax_of_product", "argmax_token", "columns_at_once", "top_of_product"]
+__all__ = ["Draws", "argmax_of_product", "argmax_token", "columns_at_once", "top_of_product"]
 
 _ROWS = 512
 
@@ -20,18 +21,25 @@ def argmax_token(logits: Tensor) -> Tensor:
 
 
 @Operator
-def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
-    """Return the argmax of every row of `rows @ weight.T` [R], int64; the lowest id among equals."""
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, draws: Draws | None = None) -> Tensor:
+    """Return the argmax of every row of `rows @ weight.T` [R], int64; the lowest id among equals.
+
+    With `draws` the noise of rows counts.
+    """
+    if draws is not None:
+        return draws.of(linear(rows_RD, weight_VD)).argmax(-1)
     if len(rows_RD) <= _ROWS:
         return linear(rows_RD, weight_VD).argmax(-1)
     return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])
 
 
 @Operator
-def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int) -> tuple[Tensor, Tensor]:
+def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
     """Return the best scores of every row of `rows @ weight.T` [R, count], best first, and their tokens, int64.
 
-    There may be no more than tokens. On a GPU scores are float32, and among equals the lowest token is first.
+    There may be no more than tokens. With `draws` the noise of rows counts, and is in their scores. On a GPU scores are
+    float32, and among equals the lowest token is first.
     """
-    values_RC, ids_RC = linear(rows_RD, weight_VD).topk(count, -1)
+    scores_RV = linear(rows_RD, weight_VD)
+    values_RC, ids_RC = (scores_RV if draws is None else draws.of(scores_RV)).topk(count, -1)
     return values_RC, ids_RC

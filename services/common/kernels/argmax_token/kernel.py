@@ -10,6 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
+from services.common.kernels.argmax_token.drawn import arguments, drawn
+from services.common.kernels.argmax_token.draws import Draws
 from services.common.kernels.argmax_token.top import top_of_product
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.cuda import Ends, Kind
@@ -31,15 +33,16 @@ def argmax_token(logits: Tensor) -> Tensor:
     return best.tokens().view(logits.shape[:-1])
 
 
-def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, columns: int = 0) -> Tensor:
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, draws: Draws | None = None, columns: int = 0) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T`, of so many columns at a time; NaN never wins."""
-    if isinstance(weight_VD, Int8Weight) and not columns and (tiling := eight_tiling(rows_RD, weight_VD, Kind.BEST)):
+    alone = draws is None and not columns
+    if alone and isinstance(weight_VD, Int8Weight) and (tiling := eight_tiling(rows_RD, weight_VD, Kind.BEST)):
         return _argmax_of_tiles(rows_RD, weight_VD, tiling)
     vocab = len(weight_VD)
     columns = columns or columns_at_once(len(rows_RD), vocab)
     best = _Best(len(rows_RD), vocab, rows_RD.device)
     for first in range(0, vocab, columns):
-        best.take(linear(rows_RD, lines(weight_VD, first, first + columns)), first)
+        best.take(linear(rows_RD, lines(weight_VD, first, first + columns)), first, draws)
     return best.tokens()
 
 
@@ -62,12 +65,12 @@ class _Best:
         """Where both are put."""
         return self._values_RT, self._tokens_RT
 
-    def take(self, scores_RC: Tensor, first: int) -> None:
+    def take(self, scores_RC: Tensor, first: int, draws: Draws | None = None) -> None:
         """Fill the tiles of the tokens from `first` on."""
         rows, columns = scores_RC.shape
         _tile_kernel[(rows, triton.cdiv(columns, TILE))](
             scores_RC, self._values_RT, self._tokens_RT, columns, scores_RC.stride(0), first, self._tiles,
-            TILE=TILE, PDL=PDL, **LAUNCH,
+            *arguments(draws, rows), TILE=TILE, PDL=PDL, **LAUNCH,
         )  # fmt: skip
 
     def tokens(self) -> Tensor:
@@ -82,13 +85,19 @@ class _Best:
 
 @triton.jit
 def _tile_kernel(
-    scores_ptr, values_ptr, tokens_ptr, columns, stride, first, tiles, TILE: tl.constexpr, PDL: tl.constexpr
+    scores_ptr, values_ptr, tokens_ptr, columns, stride, first, tiles,
+    rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind,
+    TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     allow_next(PDL)
     await_previous(PDL)
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tile * TILE + tl.arange(0, TILE)
     score = tl.load(scores_ptr + row * stride + column, mask=column < columns, other=float("-inf")).to(tl.float32)
+    score = drawn(
+        score, first + tile * TILE, first + columns, row,
+        rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind, TILE,
+    )  # fmt: skip
     score = tl.where(score == score, score, float("-inf"))
     best = tl.max(score, 0)
     at = row * tiles + first // TILE + tile

@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
+from services.common.kernels.argmax_token.drawn import arguments, drawn
+from services.common.kernels.argmax_token.draws import Draws
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight, lines
@@ -26,7 +28,9 @@ GROUP = 16 if INTERPRETED else 256
 _NONE = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
 
 
-def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, columns: int = 0) -> tuple[Tensor, Tensor]:
+def top_of_product(
+    rows_RD: Tensor, weight_VD: Weight, count: int, draws: Draws | None = None, columns: int = 0
+) -> tuple[Tensor, Tensor]:
     """Return the best scores [R, count], float32, and their tokens; so many columns are scored at a time."""
     vocab, rows = len(weight_VD), len(rows_RD)
     columns = columns or columns_at_once(rows, vocab)
@@ -36,7 +40,7 @@ def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, columns: int 
     ids_RC = torch.empty((rows, count), dtype=torch.int64, device=rows_RD.device)
     for piece in range(pieces):
         scores_RC = linear(rows_RD, lines(weight_VD, piece * columns, (piece + 1) * columns))
-        _keep_best(scores_RC, keys_RPC, values_RC, ids_RC, piece, piece * columns)
+        _keep_best(scores_RC, keys_RPC, values_RC, ids_RC, piece, piece * columns, draws)
     if pieces > 1:
         row_top_kernel[(rows,)](
             keys_RPC, values_RC, ids_RC, pieces * count, COUNT=count, KEYS_PAD=triton.next_power_of_2(pieces * count),
@@ -46,7 +50,8 @@ def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, columns: int 
 
 
 def _keep_best(
-    scores_RC: Tensor, keys_RPC: Tensor, values_RC: Tensor, ids_RC: Tensor, piece: int, first: int
+    scores_RC: Tensor, keys_RPC: Tensor, values_RC: Tensor, ids_RC: Tensor, piece: int, first: int,
+    draws: Draws | None = None,
 ) -> None:  # fmt: skip
     """Write the best keys of scores whose first token is `first`; of all tokens at once scores and tokens."""
     rows, columns = scores_RC.shape
@@ -54,19 +59,23 @@ def _keep_best(
     tiles = int(triton.cdiv(columns, TOP_TILE))
     groups = tiles * (TOP_TILE // GROUP)
     best_RG = torch.empty((rows, groups), dtype=torch.float32, device=scores_RC.device)
+    noise = arguments(draws, rows)
     group_best_kernel[(rows, tiles)](
-        scores_RC, best_RG, columns, scores_RC.stride(0), groups, TILE=TOP_TILE, GROUP=GROUP, PDL=PDL, **LAUNCH
-    )
+        scores_RC, best_RG, columns, scores_RC.stride(0), groups, first, *noise, TILE=TOP_TILE, GROUP=GROUP, PDL=PDL,
+        **LAUNCH,
+    )  # fmt: skip
     groups_top_kernel[(rows,)](
         scores_RC, best_RG, keys_RPC, values_RC, ids_RC, columns, scores_RC.stride(0), groups, pieces, piece, first,
-        COUNT=count, COUNT_PAD=triton.next_power_of_2(count), GROUP=GROUP, GROUPS_PAD=triton.next_power_of_2(groups),
-        WHOLE=pieces == 1, PDL=PDL, num_warps=8, **LAUNCH,
+        *noise, COUNT=count, COUNT_PAD=triton.next_power_of_2(count), GROUP=GROUP,
+        GROUPS_PAD=triton.next_power_of_2(groups), WHOLE=pieces == 1, PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def group_best_kernel(
-    scores_ptr, best_ptr, columns, stride, groups, TILE: tl.constexpr, GROUP: tl.constexpr, PDL: tl.constexpr
+    scores_ptr, best_ptr, columns, stride, groups, first,
+    rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind,
+    TILE: tl.constexpr, GROUP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the best score of each group of a tile."""
     allow_next(PDL)
@@ -74,14 +83,17 @@ def group_best_kernel(
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     PARTS: tl.constexpr = TILE // GROUP
     group = tile * PARTS + tl.arange(0, PARTS)
-    column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    score = _scores(scores_ptr + row * stride, column, columns)
+    score = _scores(
+        scores_ptr + row * stride, group, columns, first, row,
+        rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind, GROUP,
+    )  # fmt: skip
     tl.store(best_ptr + row * groups + group, tl.max(score, 1) + 0.0)
 
 
 @triton.jit
 def groups_top_kernel(
     scores_ptr, best_ptr, keys_ptr, values_ptr, ids_ptr, columns, stride, groups, pieces, piece, first,
+    rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind,
     COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, GROUP: tl.constexpr, GROUPS_PAD: tl.constexpr, WHOLE: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
@@ -98,8 +110,12 @@ def groups_top_kernel(
         group = 0x7FFFFFFF - (most & 0xFFFFFFFF).to(tl.int32)
         chosen = tl.where((place == rank) & (most != _NONE), group, chosen)
         best = tl.where(best == most, _NONE, best)
+    score = _scores(
+        scores_ptr + row * stride, chosen, columns, first, row,
+        rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind, GROUP,
+    )  # fmt: skip
     column = chosen[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    key = _keys(scores_ptr + row * stride, column, columns, first)
+    key = tl.where(column < columns, _ordered(score + 0.0, first + column), _NONE)
     at = (row * pieces + piece) * COUNT
     for rank in tl.static_range(COUNT):
         most = tl.max(tl.max(key, 1), 0)
@@ -111,16 +127,17 @@ def groups_top_kernel(
 
 
 @triton.jit
-def _keys(scores_ptr, column, columns, first):
-    """Return scores and tokens of columns as one number each."""
-    score = _scores(scores_ptr, column, columns) + 0.0
-    return tl.where(column < columns, _ordered(score, first + column), _NONE)
-
-
-@triton.jit
-def _scores(scores_ptr, column, columns):
-    """Return the scores of columns; NaN counts as the least."""
+def _scores(
+    scores_ptr, group, columns, first, row,
+    rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Return the scores [groups, GROUP] of some groups of a row, with its noise; NaN counts as the least."""
+    column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     score = tl.load(scores_ptr + column, mask=column < columns, other=float("-inf")).to(tl.float32)
+    score = drawn(
+        score, first + group[:, None] * GROUP, first + columns, row,
+        rows_ptr, seed_ptr, length_ptr, temperature_ptr, map_ptr, sharpness, count, behind, GROUP,
+    )  # fmt: skip
     return tl.where(score == score, score, float("-inf"))
 
 

@@ -82,6 +82,8 @@ class DraftChain:
 def _best(hidden_BD: Tensor, head: Weight, coupling: Coupling | None, step: int) -> Tensor:
     if coupling is None:
         return argmax_of_product(hidden_BD, head)
+    if coupling.draws is not None:
+        return argmax_of_product(hidden_BD, head, coupling.draws._replace(first=step))
     return argmax_token(coupling.at(linear(hidden_BD, head), step))
 
 

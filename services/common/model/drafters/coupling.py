@@ -1,8 +1,12 @@
 """The noise that a target draws with, shared with the drafts."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
+
+from services.common.kernels.argmax_token import Draws
 
 
 @dataclass(frozen=True)
@@ -26,3 +30,40 @@ class Coupling:
     def at(self, logits_BV: Tensor, position: int) -> Tensor:
         """Return the scores [B, V] of the drafts at one position of the block."""
         return logits_BV * self.scale_B[:, None] + self.noise_BKV[:, position] * self.weight_B[:, None]
+
+    @property
+    def draws(self) -> Draws | None:
+        """What makes the noise where it is not held."""
+        return None
+
+
+class SeededCoupling(Coupling):
+    """The noise as a GPU has it: kernels that look for the best tokens make it. There are no numbers of all tokens."""
+
+    def __init__(self, draws: Draws) -> None:
+        """Of a draft's first position on."""
+        object.__setattr__(self, "_draws", draws)
+
+    @property
+    def draws(self) -> Draws:
+        """What makes the noise."""
+        found: Draws = self.__dict__["_draws"]
+        return found
+
+    @cached_property
+    def scale_B(self) -> Tensor:
+        """Sharpness over temperature, 1 for greedy rows."""
+        return torch.where(self._hot_B, self.draws.sharpness / self._temperature_B, 1.0)
+
+    @cached_property
+    def weight_B(self) -> Tensor:
+        """0 for greedy rows."""
+        return self._hot_B.float()
+
+    @cached_property
+    def _temperature_B(self) -> Tensor:
+        return self.draws.temperature_S.index_select(0, self.draws.rows_B)
+
+    @cached_property
+    def _hot_B(self) -> Tensor:
+        return self._temperature_B > 0

@@ -53,26 +53,21 @@ class ArgmaxHead:
         """One product over flat rows, because a strided batch would read the head once for each sequence."""
         count = hidden_BKD.shape[1]
         rows_RD = hidden_BKD.reshape(-1, hidden_BKD.shape[-1])
-        if coupling is None:
-            best_R = argmax_of_product(rows_RD, head)  # a scale above 0 and a bound keep the order
+        coupling = None if coupling is None else self._vocabulary.coupling(coupling)
+        if coupling is None or coupling.draws is not None:
+            # A scale above 0 and a bound keep the order; rows that have them are not seeded.
+            best_R = argmax_of_product(rows_RD, head, None if coupling is None else coupling.draws)
         else:
-            coupling = self._vocabulary.coupling(coupling)
             best_R = argmax_token(coupling.apply(scaled_logits(rows_RD, head, self._spec), count))
         best_BK = best_R.view(-1, count)
         return best_BK if self._vocabulary.whole else self._vocabulary.tokens(best_BK)
 
     def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
         """Each position by itself."""
-        count, rows_RD = hidden_BKD.shape[1], hidden_BKD.reshape(-1, hidden_BKD.shape[-1])
         most = min(CANDIDATES, len(head))
-        if coupling is None:
-            values_RC, ids_RC = top_of_product(rows_RD, head, most)
-            values_RC = bounded(values_RC, self._spec)  # the order stays
-        else:
-            scores_RV = scaled_logits(rows_RD, head, self._spec)
-            values_RC, ids_RC = self._vocabulary.coupling(coupling).apply(scores_RV, count).topk(most, -1)
-        ids_BKC = self._vocabulary.tokens(ids_RC).view(-1, count, most)
-        return Candidates(ids_BKC, log_chances(values_RC.view(ids_BKC.shape)[:, :, None], coupling))
+        own = None if coupling is None else self._vocabulary.coupling(coupling)
+        ids_BKC, values_BKC = best_of(hidden_BKD, head, most, self._spec, own)
+        return Candidates(self._vocabulary.tokens(ids_BKC), log_chances(values_BKC[:, :, None], coupling))
 
 
 def log_chances(scores_BKPC: Tensor, coupling: Coupling | None) -> Tensor:
@@ -94,8 +89,8 @@ def best_of(
     """Return the best entries of each position by itself [B, K, count], in no order, and their scores."""
     batch, drafts, width = hidden_BKD.shape
     rows_RD = hidden_BKD.reshape(-1, width)
-    if coupling is None:
-        values_RC, ids_RC = top_of_product(rows_RD, head, count)
+    if coupling is None or coupling.draws is not None:
+        values_RC, ids_RC = top_of_product(rows_RD, head, count, None if coupling is None else coupling.draws)
         values_RC = bounded(values_RC, spec)  # the order stays
     else:
         values_RC, ids_RC = coupling.apply(scaled_logits(rows_RD, head, spec), drafts).topk(count, -1)

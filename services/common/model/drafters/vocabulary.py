@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.coupling import Coupling, SeededCoupling
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import IntegerSource
@@ -29,6 +29,8 @@ class Vocabulary:
         """Return the noise of the entries alone."""
         if self._ids_V is None:
             return coupling
+        if coupling.draws is not None:
+            return SeededCoupling(coupling.draws._replace(tokens_V=self._ids_V))
         return replace(coupling, noise_BKV=coupling.noise_BKV.index_select(-1, self._ids_V))
 
 

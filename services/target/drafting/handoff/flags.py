@@ -19,7 +19,7 @@ from services.common.pair.arena.flags import FLAG_PAIRS, FlagPair
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import sharing
-from services.common.pair.turns import BEHIND_PROMPTS, NODES, Answer, Ask, TurnSocket, asking_end
+from services.common.pair.turns import BEHIND_PROMPTS, DRAWN, NODES, Answer, Ask, TurnSocket, asking_end
 from services.target.core.drafts import Mark
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import FlagGenerations, Generations
@@ -102,7 +102,7 @@ class FlagDrafts(AttachedDrafts):
 
     def ask(self, plan: Plan) -> None:
         """Sends the message on which the drafter's host enqueues the draft; a drafter that ended this way is lost."""
-        bits = NODES * plan.nodes | BEHIND_PROMPTS * plan.behind_prompts
+        bits = NODES * plan.nodes | BEHIND_PROMPTS * plan.behind_prompts | DRAWN * plan.drawn
         ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), bits)
         if self._turns is None:
             self.attachment.stream.send(ask)

@@ -11,7 +11,7 @@ import torch
 from services.common.pair.arena import Arena
 from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
-from services.common.pair.turns import NODES, Ask, asking_end
+from services.common.pair.turns import DRAWN, NODES, Ask, asking_end
 from services.target.core.drafts import Drafts, Mark
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
@@ -73,7 +73,8 @@ class MessageDrafts(AttachedDrafts):
     def ask(self, plan: Plan) -> None:
         """Sends the round and starts the watchdog's time."""
         self._asked = time.monotonic()
-        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), NODES * plan.nodes))
+        bits = NODES * plan.nodes | DRAWN * plan.drawn
+        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows), bits))
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round; answers to others are skipped."""

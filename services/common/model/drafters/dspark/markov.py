@@ -44,8 +44,7 @@ class MarkovHead:
             ones_BKR = self._first_VR.new_ones(batch, count, self._first_VR.shape[1])
             scale_B = None if coupling is None else coupling.scale_B
             return walk_candidates(*found, ones_BKR, self._first_VR, self._second_VR, anchor_B, scale_B)
-        if coupling is not None:
-            coupling = self._vocabulary.coupling(coupling)
+        coupling = None if coupling is None else self._held(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
         before_B, drafts = anchor_B, []
         for position in range(count):
@@ -63,8 +62,7 @@ class MarkovHead:
         Where the checkpoint says how sure it is, candidates of a position have that chance together.
         """
         batch, count, width = hidden_BKD.shape
-        if coupling is not None:
-            coupling = self._vocabulary.coupling(coupling)
+        coupling = None if coupling is None else self._held(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
         most = min(CANDIDATES, logits_BKV.shape[-1])
         before_BP, found, scored, sure = anchor_B[:, None].expand(-1, most), [], [], []
@@ -81,6 +79,10 @@ class MarkovHead:
         if sure:
             scores_BKPC = scores_BKPC + torch.stack(sure, 1)[..., None]
         return Candidates(torch.stack(found, 1), scores_BKPC)
+
+    def _held(self, coupling: Coupling) -> Coupling | None:
+        """Return the noise of the entries; None where it would have to be made for all of them."""
+        return None if coupling.draws is not None else self._vocabulary.coupling(coupling)
 
     def _behind(self, logits_BV: Tensor, first_BPR: Tensor, coupling: Coupling | None, position: int) -> Tensor:
         """Return the scores of a position behind each of some tokens, by their codes [B, P, V]."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from services.common.pair.flag_wait import FlagWait
-from services.common.pair.turns import BEHIND_PROMPTS, Ask, answering_end, asking_end
+from services.common.pair.turns import BEHIND_PROMPTS, DRAWN, Ask, answering_end, asking_end
 from services.target.core.plan import Plan
 from services.target.drafting.handoff import flags as module
 from services.target.drafting.handoff.flags import FlagDrafts, FlagHandoff
@@ -154,6 +154,14 @@ def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, atta
     flags.ask(plan(7))
     flags.ask(replace(plan(8), behind_prompts=True))
     assert told == [False, True]
+
+
+def test_the_drafter_is_told_of_rounds_that_draw(flags: FlagDrafts, attachment: FakeAttachment) -> None:
+    told: list[int] = []
+    attachment.stream = SimpleNamespace(send=lambda ask: told.append(ask.bits))
+    flags.ask(plan(7))
+    flags.ask(replace(plan(8), drawn=True, behind_prompts=True))
+    assert told == [0, DRAWN | BEHIND_PROMPTS]
 
 
 def test_a_plain_round_waits_for_no_drafter(flags: FlagDrafts, stream: Stream) -> None:
