@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 from services.common.model.fields.errors import ModelError
 from services.common.serving.files import read_regular
@@ -12,6 +13,7 @@ from services.common.serving.files import read_regular
 MANIFEST_FILE = "manifest.sha256"
 _THREADS = 8
 """Files that are read at a time."""
+_PART_BYTES = 1 << 20
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](\S.*)")
 
 
@@ -30,16 +32,9 @@ def verify_manifest(folder: Path, required: Iterable[str], most_bytes: int | Non
     for name in required:
         if name not in listed:
             raise ModelError(f"{path}: {name} is not listed")
-    for name in listed:
-        if not (folder / name).is_file():
-            raise ModelError(f"{folder / name}: listed in {MANIFEST_FILE} but missing")
-    names = [name for name in listed if most_bytes is None or (folder / name).stat().st_size <= most_bytes]
-    with ThreadPoolExecutor(_THREADS) as pool:  # a digest is made without Python's lock
-        for name, found in zip(names, pool.map(_digest, [folder / name for name in names]), strict=True):
-            if found != listed[name]:
-                pool.shutdown(wait=False, cancel_futures=True)
-                remedy = f"fetch it again, or delete {MANIFEST_FILE} if it was changed on purpose"
-                raise ModelError(f"{folder / name}: sha256 differs from {MANIFEST_FILE}; {remedy}")
+    sizes = {name: _size(folder / name) for name in listed}
+    small = (name for name, size in sizes.items() if most_bytes is None or size <= most_bytes)
+    _refuse_others(folder, {name: listed[name] for name in small})
     return _digest(path)
 
 
@@ -64,6 +59,37 @@ def _parse(path: Path) -> dict[str, str]:
     return listed
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _size(path: Path) -> int:
+    try:
+        if path.is_file():
+            return path.stat().st_size
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    raise ModelError(f"{path}: listed in {MANIFEST_FILE} but missing")
+
+
+def _refuse_others(folder: Path, expected: Mapping[str, str]) -> None:
+    """Refuse a file with another digest as soon as it is known: those that are being read then are read no further."""
+    ended = Event()
+    with ThreadPoolExecutor(_THREADS) as pool:  # a digest is made without Python's lock
+        try:
+            digests = pool.map(lambda name: _digest(folder / name, ended), expected)
+            for (name, digest), found in zip(expected.items(), digests, strict=True):
+                if found != digest:
+                    remedy = f"fetch it again, or delete {MANIFEST_FILE} if it was changed on purpose"
+                    raise ModelError(f"{folder / name}: sha256 differs from {MANIFEST_FILE}; {remedy}")
+        finally:
+            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _digest(path: Path, ended: Event | None = None) -> str:
+    """Return the digest of a file; once it has `ended`, of its beginning."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            while (part := file.read(_PART_BYTES)) and not (ended is not None and ended.is_set()):
+                digest.update(part)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    return digest.hexdigest()

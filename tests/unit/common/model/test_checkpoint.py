@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from services.common.model import ModelError, load_block, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.files.checkpoint import is_finite, resolve_folder
-from services.common.model.files.manifest import MANIFEST_FILE, write_manifest
+from services.common.model.files.manifest import MANIFEST_FILE, verify_manifest, write_manifest
 from tests.support.tiny_checkpoints import write_tiny
 
 WEIGHTS = "model.safetensors"
@@ -194,6 +195,22 @@ def test_manifest_must_list_what_is_read_and_be_well_formed(folder: Path) -> Non
     manifest.write_text("".join(lines) + "0" * 64 + "  more.txt\n")
     with pytest.raises(ModelError, match=r"more\.txt: listed"):
         load_target(folder)
+    manifest.write_text("".join(lines) + "0" * 64 + f"  {'x' * 300}\n")
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_target(folder)
+
+
+def test_a_changed_description_is_told_before_large_files_are_read(tmp_path: Path) -> None:
+    """Files are read side by side, and one that differs ends the reading of all: 64 GiB would take half a minute."""
+    (tmp_path / "config.json").write_text("{}")
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(1 << 36)
+    lines = [f"{'0' * 64}  {name}\n" for name in ("config.json", "model.safetensors")]
+    (tmp_path / MANIFEST_FILE).write_text("".join(lines))
+    before = time.process_time()
+    with pytest.raises(ModelError, match=r"config\.json: sha256 differs"):
+        verify_manifest(tmp_path, ["config.json"])
+    assert time.process_time() - before < 5
 
 
 def test_revision_follows_the_contents(folder: Path) -> None:
