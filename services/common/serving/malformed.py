@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from services.common.request.errors import malformed
 from services.common.serving.wire import TooManyFieldsError, check_fields, shape_of
-
-if TYPE_CHECKING:
-    Handler = grpc.RpcMethodHandler[Any, Any] | None
-    Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
 @dataclass(frozen=True)
