@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
@@ -29,6 +30,8 @@ FAR = 1 << 40
 ROOM = 2048
 """Positions behind a sequence's context that it has blocks for."""
 _ROUND, _GENERATION, _SEED = 1, 1, 22
+_CODES_DIMENSIONS = 5
+"""Of a layer's codes; their exponents have one less."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,8 @@ class Rig:
         self._random = torch.Generator(self.device).manual_seed(_SEED)
         self._anchors_S = self._tokens(settings.slots)
         for kept_LX in (*self.pool.states.tensors, self.pool.draft_kv):
-            for layer_X in kept_LX.unbind() if kept_LX.is_floating_point() else ():
-                layer_X.normal_(generator=self._random)
+            for layer_X in kept_LX.unbind():
+                _draw(layer_X, self._random)
 
     def drafter(self, int8: bool = False) -> StepGraphs:
         """Captured drafts by (bucket, width); with `int8` its products are by weights of eight bits."""
@@ -180,3 +183,12 @@ class Rig:
             self.synchronise()
             times.append((time.perf_counter() - start) / repeats * 1e6)
         return statistics.median(times)
+
+
+def _draw(layer_X: Tensor, generator: torch.Generator) -> None:
+    """Fill what a layer keeps: numbers, or codes and exponents of some."""
+    if layer_X.is_floating_point():
+        layer_X.normal_(generator=generator)
+    elif layer_X.dtype == torch.int8:
+        lowest, behind = (-127, 128) if layer_X.ndim == _CODES_DIMENSIONS else (-7, 0)
+        layer_X.random_(lowest, behind, generator=generator)
