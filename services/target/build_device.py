@@ -272,7 +272,7 @@ def _shapes(
         snapshots=settings.held_snapshots,
         widths=widths,
         buckets=buckets,
-        shorts=shorts_of(buckets, every, model.spec, model.dtype, model.device, ragged),
+        shorts=shorts_of(buckets, every, model.spec, model.dtype, model.device, ragged, settings.coded),
         packs=packs,
         mixed=mixed_of(packs, buckets[-1], model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),

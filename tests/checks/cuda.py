@@ -36,7 +36,7 @@ from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cu
 from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.alone import source as alone
 from services.common.kernels.span_attention.hopper import source as tiles
-from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_tiles, cut_trees
+from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_codes, cut_tiles, cut_trees
 from services.common.kernels.span_attention.span import Span
 
 Cut = TypeVar("Cut")
@@ -210,8 +210,8 @@ def _one_each(cuts: Iterable[Cut], structure: Callable[[Cut], object]) -> Iterat
     yield from {structure(cut): cut for cut in reversed(list(cuts))}.values()
 
 
-def _paged(size: int, kv_heads: int, block: int) -> torch.Tensor:
-    return torch.empty(2, 4, block, kv_heads, size, device="meta", dtype=torch.bfloat16)
+def _paged(size: int, kv_heads: int, block: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(2, 4, block, kv_heads, size, device="meta", dtype=dtype)
 
 
 def _shapes(size: int, group: int, kv_heads: int, width: int, batch: int, short: bool) -> Iterator[tiles.Shape]:
@@ -227,6 +227,8 @@ def _shapes(size: int, group: int, kv_heads: int, width: int, batch: int, short:
         span = cast(Span, SimpleNamespace(ranks_B2=ranks))  # all that is asked of it
         if cut is not None:
             yield hopper._shape(queries, _paged(size, kv_heads, block), span, cut, in_block, nodes)
+        if not in_block and not nodes and (coded := cut_codes(width * group, batch * kv_heads, size, short)):
+            yield hopper._shape(queries, _paged(size, kv_heads, block, torch.int8), span, coded, in_block)
 
 
 def main() -> int:

@@ -10,7 +10,16 @@ import torch
 
 from services.common.kernels.span_attention import hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles, cut_trees
+from services.common.kernels.span_attention.hopper.cut import (
+    ROWS,
+    SIZES,
+    SPLITS,
+    TileCut,
+    cut_blocks,
+    cut_codes,
+    cut_tiles,
+    cut_trees,
+)
 from services.common.kernels.span_attention.hopper.source import Shape
 from tests.support.cases import each
 
@@ -26,6 +35,9 @@ SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (
 SHAPES += [Shape(128, 4, 16, 1, True, 2, in_block, 1, True) for in_block in (False, True)]
 SHAPES += [Shape(128, 4, 16, 1, True, in_block=in_block, spread=2) for in_block in (False, True)]
 SHAPES += [Shape(128, group, 16, 1, True, spread=2, nodes=True) for group in (1, 4, 16)]
+SHAPES += [Shape(128, 4, block, 1, alone, codes=True) for block in (8, 16, 128) for alone in (False, True)]
+SHAPES += [Shape(128, 4, 16, 1, True, halves=1, ranked=True, kv_heads=16, codes=True)]
+SHAPES += [Shape(128, 4, 16, 2, True, kv_heads=heads, codes=True) for heads in (2, 8)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -63,6 +75,19 @@ def test_a_cta_takes_a_tree_of_narrow_heads_where_there_are_many() -> None:
 def test_two_ctas_take_up_to_64_rows() -> None:
     assert cut_tiles(128, 16, 128, short=True) == cut_tiles(128, 16, 128) == TileCut(4)
     assert cut_tiles(128, 32, 128, short=True) == TileCut(1)
+
+
+def test_codes_of_long_contexts_of_few_sequences_are_shared_by_all_processors() -> None:
+    for rows, pairs in product((4, 16, 64), (1, 8, 16, 33, 64, 66)):
+        cut = cut_codes(rows, pairs, 128)
+        assert cut is not None and 2 <= cut.programs <= SPLITS and pairs * cut.programs <= PROCESSORS
+        assert cut_codes(rows, pairs, 128, short=True) is None
+    assert cut_codes(64, 72, 128) is cut_codes(4, 256, 128) is cut_codes(64, 64, 256) is None
+
+
+def test_codes_of_prompts_are_read_for_128_rows_at_once() -> None:
+    assert cut_codes(8192, 8, 128) == cut_codes(8192, 8, 128, short=True) == TileCut(1, 2)
+    assert cut_codes(128, 8, 128) is cut_codes(8192, 8, 256) is None
 
 
 def test_triton_keeps_few_rows_and_other_heads() -> None:
@@ -119,7 +144,7 @@ def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
 def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
     assert shape.stages >= 3
-    assert shape.threads % 32 == 0 and shape.threads <= (640 if shape.spread > 1 else 512)
+    assert shape.threads % 32 == 0 and shape.threads <= (640 if shape.spread > 1 or shape.apart else 512)
 
 
 def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:

@@ -18,7 +18,7 @@ from services.common.kernels.cuda import Source
 
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
-_BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
+_BFLOAT16, _SWIZZLE_128B, _PROMOTE_128B, _PROMOTE_256B = 9, 3, 2, 3
 _MAX_DYNAMIC_SHARED, _SHARED_PERCENT, STREAM_SERIALIZATION = 8, 9, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
 _ALIGNED_BYTES = 16
@@ -50,6 +50,9 @@ class LaunchConfig(ctypes.Structure):
 class TensorMap:
     """Boxes of a matrix [rows, columns] in bfloat16, 64 numbers wide, swizzled over 128 bytes."""
 
+    _promoted = _PROMOTE_256B
+    """What L2 reads from memory at once."""
+
     def __init__(self, matrix: Tensor, box_rows: int) -> None:
         """What lies outside the matrix is loaded as zero. Raises DriverError where the driver takes no such matrix."""
         (rows, columns), stride = matrix.shape, matrix.stride(0)
@@ -70,8 +73,14 @@ class TensorMap:
             "cuTensorMapEncodeTiled", c_void_p(self.address), c_int(_BFLOAT16), c_uint32(rank),
             c_void_p(matrix.data_ptr()), (c_uint64 * rank)(*sizes),
             (c_uint64 * (rank - 1))(*(stride * size for stride in strides)), (c_uint32 * rank)(*box),
-            (c_uint32 * rank)(*[1] * rank), c_int(0), c_int(_SWIZZLE_128B), c_int(_PROMOTE_256B), c_int(0),
+            (c_uint32 * rank)(*[1] * rank), c_int(0), c_int(_SWIZZLE_128B), c_int(self._promoted), c_int(0),
         )  # fmt: skip
+
+
+class LoneBoxes(TensorMap):
+    """Boxes whose neighbours nobody reads soon."""
+
+    _promoted = _PROMOTE_128B
 
 
 class InterleavedHalves(TensorMap):

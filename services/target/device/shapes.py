@@ -121,17 +121,22 @@ def shorts_of(
     dtype: torch.dtype,
     device: torch.device,
     ragged: Sequence[Ragged] = (),
+    coded: bool = False,
 ) -> frozenset[tuple[int, int]]:
-    """The (bucket, width) that are captured once more, because attention to short contexts is cut otherwise."""
+    """The (bucket, width) that are captured once more, because attention to short contexts is cut otherwise.
+
+    So is attention to `coded` keys and values.
+    """
     if device.type == "cpu":
         return frozenset()
     # They need Triton, which machines without a GPU lack.
     from services.common.kernels.span_attention.alone.source import takes_row
     from services.common.kernels.span_attention.cut import cut_span
-    from services.common.kernels.span_attention.hopper.cut import cut_tiles
+    from services.common.kernels.span_attention.hopper.cut import cut_codes, cut_tiles
 
     def cuts(rows: int, pairs: int, size: int, short: bool) -> tuple[object, object]:
-        tiles = cut_tiles(rows, pairs, size, short) if dtype == torch.bfloat16 else None
+        cut = cut_codes if coded else cut_tiles
+        tiles = cut(rows, pairs, size, short) if dtype == torch.bfloat16 else None
         return cut_span(rows, pairs, size * dtype.itemsize, short), tiles
 
     found = {

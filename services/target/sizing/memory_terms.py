@@ -273,7 +273,8 @@ def _target_steps(settings: TargetSettings, model: Target, widths: Sequence[int]
     if settings.eager:
         return 0
     buckets = buckets_of(settings.slots)
-    rounds = len(buckets) * len(widths) + len(shorts_of(buckets, widths, model.spec, model.dtype, model.device))
+    shorts = shorts_of(buckets, widths, model.spec, model.dtype, model.device, coded=settings.coded)
+    rounds = len(buckets) * len(widths) + len(shorts)
     packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
     mixed = mixed_of(packs, buckets[-1], model.spec, model.device)
     return len(MODES) * rounds + len(packs) + (mixed is not None)

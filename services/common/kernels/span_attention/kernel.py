@@ -57,7 +57,7 @@ def _launch(
     tokens = tile_tokens(size)
     splits = split_count(span.mask.window, together, tokens)
     own = None if keys is None or values is None else (keys, values)
-    tiles = tiles_of(q_BWHD, kv_2NSHD, span, own)
+    tiles = tiles_of(q_BWHD, kv_2NSHD, span, own, exponents_2NSH)
     programs = tiles.programs if tiles else splits if cut.programs == MOST_SPLITS else cut.programs
     parts = part_count(splits, programs)
     q_BWHD = q_BWHD.contiguous()
@@ -75,7 +75,7 @@ def _launch(
     }  # fmt: skip
     scale = (size**-0.5 if scale is None else scale) * _LOG2_E
     if tiles:
-        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own)
+        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own, exponents_2NSH)
     else:
         grid = batch * kv_heads, programs, (2 if programs == 1 else 1) * triton.cdiv(rows, cut.tile)
         codes = kv_2NSHD, kv_2NSHD if exponents_2NSH is None else exponents_2NSH

@@ -60,6 +60,8 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
     assert found(replace(SPEC, layers=(replace(LAYER, mixer=wide),))) == {(1, 8), (1, 16)}
     assert found(SPEC, torch.float32) == frozenset()
     assert found(SPEC, device="cpu") == frozenset()
+    coded = shorts_of(buckets_of(128), WIDTHS, SPEC, torch.bfloat16, torch.device("cuda"), coded=True)
+    assert coded == set(product((1, 2, 4, 8), WIDTHS)), "long contexts of codes have a kernel of their own"
 
 
 @pytest.mark.parametrize(("bucket", "most"), [(1, 1024), (4, 1024), (8, 1280)])

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.ahead import kept
-from services.common.kernels.cuda_program import TensorMap, compiles
+from services.common.kernels.cuda_program import LoneBoxes, TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles, cut_trees
+from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_codes, cut_tiles, cut_trees
 from services.common.kernels.span_attention.hopper.source import NARROW_NODES, TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
@@ -24,15 +24,25 @@ _LEAST_BLOCK = 8
 _EIGHT, _ALIGNMENT = 8, 16
 
 
-def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = None) -> TileCut | None:
-    """Return how a causal span or a drafter's block is cut; None where Triton's programs serve it."""
+def tiles_of(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = None, exponents_2NSH: Tensor | None = None
+) -> TileCut | None:
+    """Return how a causal span or a drafter's block is cut; None where Triton's programs serve it.
+
+    With exponents keys and values are codes.
+    """
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
     group, pairs = heads // kv_heads, batch * kv_heads
-    if not span.mask.is_open or not _fit(q_BWHD, kv_2NSHD, span) or (own is not None and not _readable(*own)):
+    if not span.mask.is_open or not _fit(q_BWHD, kv_2NSHD, span, exponents_2NSH):
+        return None
+    if own is not None and not _readable(*own):
         return None
     room, short = span.block_table_BN.shape[1] * span.block_size, span.short
-    cut = cut_blocks(width, group, pairs, size, room) if own else cut_tiles(width * group, pairs, size, short)
+    if exponents_2NSH is not None:
+        cut = cut_codes(width * group, pairs, size, short)
+    else:
+        cut = cut_blocks(width, group, pairs, size, room) if own else cut_tiles(width * group, pairs, size, short)
     if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)):
         return None
     return cut
@@ -48,18 +58,30 @@ def tree_tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | Non
     return cut if _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, False, nodes=True)) else None
 
 
-def _fit(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> bool:
+def _fit(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, exponents_2NSH: Tensor | None = None) -> bool:
     block, tables = span.block_size, (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
-    if not kv_2NSHD.is_cuda or {q_BWHD.dtype, kv_2NSHD.dtype} != {torch.bfloat16} or not kv_2NSHD.is_contiguous():
+    kinds = q_BWHD.dtype, kv_2NSHD.dtype
+    if not kv_2NSHD.is_cuda or not kv_2NSHD.is_contiguous():
+        return False
+    if kinds != (torch.bfloat16, torch.bfloat16 if exponents_2NSH is None else torch.int8):
+        return False
+    if exponents_2NSH is not None and not _copied(exponents_2NSH, min(block, TOKENS)):
         return False
     if block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
         return False
     return tables == (torch.int32, torch.int64, torch.int64)
 
 
+def _copied(exponents_2NSH: Tensor, positions: int) -> bool:
+    """Whether those of so many positions, and of all heads, are copied by sixteens."""
+    places, bytes_ = exponents_2NSH[0].numel(), positions * exponents_2NSH.shape[3]
+    aligned = (exponents_2NSH.data_ptr() | places | bytes_) % _ALIGNMENT == 0
+    return exponents_2NSH.is_contiguous() and aligned
+
+
 def attend_tiles(
     q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, partial: Tensor, sums: Tensor, out_BWF: Tensor,
-    scale: float, own: Own | None = None,
+    scale: float, own: Own | None = None, exponents_2NSH: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
     lineage_BWW = span.mask.lineage_BWW
@@ -68,15 +90,18 @@ def attend_tiles(
     lines_of_items = batch * -(-width * shape.group // (ROWS * cut.row_groups))
     items = lines_of_items * kv_heads * cut.programs
     lines = kv_2NSHD.view(-1, kv_heads * size)
+    boxes = TensorMap
+    if exponents_2NSH is not None:
+        lines, boxes = lines.view(torch.bfloat16), LoneBoxes  # two codes are one number
     keys, values = own or (None, None)
     alone = shape.narrow or cut.spread > 1  # a CTA or some of them have an item
     grid = (kv_heads * cut.spread, lines_of_items) if alone else (min(-(-items // cut.items), PROCESSORS), 1)
     program_of(shape).launch(
-        grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        grid, boxes(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF,
         len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
-        span.positions_BW, lineage_BWW, int(span.side_by_side),
+        span.positions_BW, lineage_BWW, int(span.side_by_side), exponents_2NSH,
     )  # fmt: skip
 
 
@@ -95,8 +120,9 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block:
     halves = -(-min(rows, ROWS) * 2 // ROWS)
     ranked = span.ranks_B2 is not None and alone and cut.spread == 1 and rows <= most
     return Shape(
-        size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads, nodes
-    )
+        size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads, nodes,
+        kv_2NSHD.dtype == torch.int8,
+    )  # fmt: skip
 
 
 @kept

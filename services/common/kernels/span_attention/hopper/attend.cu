@@ -6,6 +6,7 @@
 #include "build.cuh"
 #include "barrier.cuh"
 #include "pdl.cuh"
+#include "span_attention/hopper/codes.cuh"
 #include "span_attention/hopper/ends.cuh"
 #include "span_attention/hopper/instructions.cuh"
 #include "span_attention/hopper/loader.cuh"
@@ -29,16 +30,23 @@ __device__ __forceinline__ void await_queries(int group) {
     publish_shared(1 + group, THREADS);
 }
 
-constexpr int ALL_THREADS = THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32);
+// Registers of threads: those that load give some up.
+constexpr bool GIVES = CODES || GROUPS > 1;
+constexpr int REGISTERS = CODES ? 208 : 232, WIDENERS_REGISTERS = 56;
+constexpr int ALL_THREADS = THREADS * (GROUPS + WIDENERS) + (GIVES ? THREADS : LOADERS * 32);
 
 extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
-  const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
-  const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u), all_queries = stages + ITEMS * STAGES * STAGE;
-  const unsigned queries = all_queries + own * QUERY_BYTES, barriers = all_queries + ITEMS * QUERY_BYTES;
+  const int own = CODES ? 0 : group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
+  const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u), codes = stages + ITEMS * STAGES * STAGE;
+  const unsigned all_queries = codes + CODES_BYTES, queries = all_queries + own * QUERY_BYTES;
+  const unsigned own_exponents = all_queries + ITEMS * QUERY_BYTES, barriers = own_exponents + EXPONENTS_BYTES;
+  const unsigned code_barriers = barriers + 2 * ITEMS * STAGES * 8;
   KvRing ring{stages + own * STAGES * STAGE, barriers + own * STAGES * 8, barriers + (ITEMS + own) * STAGES * 8};
-  Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
+  Order& order = *reinterpret_cast<Order*>(memory + (code_barriers + 2 * CODE_STAGES * 8 - shared_address(memory)));
+  const LoadRing read{CODES ? codes : ring.tiles, CODES ? code_barriers : ring.full,
+                      CODES ? code_barriers + CODE_STAGES * 8 : ring.empty};
   // A long item and a short one share a multiprocessor.
   const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - blockIdx.x : blockIdx.x;
   Items items{lengths, reaches, ranks, nullptr, sequences, columns * BLOCK, width, ALONE ? 1 : programs, worker, ITEMS * ctas};
@@ -57,18 +65,28 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
   }
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < ITEMS * STAGES; ++stage) {
-      barrier_init(barriers + stage * 8, ITEM_LOADERS);
+      barrier_init(barriers + stage * 8, CODES ? WIDENING_WARPS : ITEM_LOADERS);
       barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32);
+    }
+    for (int stage = 0; stage < CODE_STAGES; ++stage) {
+      barrier_init(code_barriers + stage * 8, ITEM_LOADERS);
+      barrier_init(code_barriers + (CODE_STAGES + stage) * 8, WIDENING_WARPS);
     }
     publish_barriers();
   }
   __syncthreads();
   if (group == GROUPS) {
-    if constexpr (GROUPS > 1) give_registers<40>();
-    load_items(items, ring, &map, tables, stride, places, box, loaded, blocks, lane, side_by_side);
+    if constexpr (GIVES) give_registers<40>();
+    if (CODES && warp % 4 >= LOADERS) return;
+    load_items(items, read, &map, tables, stride, places, box, loaded, blocks, lane, side_by_side, {exponents, own_exponents});
     return;
   }
-  if constexpr (GROUPS > 1) take_registers<232>();
+  if (CODES && group > GROUPS) {
+    give_registers<WIDENERS_REGISTERS>();
+    widen_items(items, read, ring, own_exponents, warp - 4 * (GROUPS + 1), lane);
+    return;
+  }
+  if constexpr (GIVES) take_registers<REGISTERS>();
   Lead lead = items.lead(min(items.index(0), items.count() - 1));
   Item next = items.item(lead);
   const ItemEnds ends{partial,

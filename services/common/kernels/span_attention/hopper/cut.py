@@ -76,6 +76,21 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
     return TileCut(max(PROCESSORS // pairs, 1))
 
 
+def cut_codes(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
+    """Return the cut of rows that attend to codes; None where Triton's programs serve.
+
+    Prompts gain, and long contexts of few sequences. Others were not timed, or start sooner there.
+    """
+    groups = pairs * -(-rows // ROWS)
+    if size != _NARROW:
+        return None
+    if rows > ROWS and groups > PROCESSORS:
+        return TileCut(1, 2)
+    if short or rows > ROWS or groups * 2 > PROCESSORS:
+        return None
+    return TileCut(min(SPLITS, PROCESSORS // groups))
+
+
 def cut_trees(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
     """Return the cut of trees; None where Triton's programs serve.
 

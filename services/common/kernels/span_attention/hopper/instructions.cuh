@@ -119,6 +119,13 @@ __device__ __forceinline__ float4 load_four(unsigned from) {
   return four;
 }
 
+// Loads bytes that lie in a row, by sixteens, and counts them at a barrier.
+__device__ __forceinline__ void load_bytes(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
 // Loads four such blocks as `store_blocks` stores them, or turned.
 __device__ __forceinline__ void load_blocks(unsigned (&blocks)[4], unsigned from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -30,6 +30,12 @@ struct Box {
   }
 };
 
+// Exponents of codes, and where those of the first stage go.
+struct Exponents {
+  const signed char* from;
+  unsigned to;
+};
+
 struct KvLoader {
   const TensorMap* map;
   const int* table;
@@ -37,18 +43,20 @@ struct KvLoader {
   Box box;
   int column, first_line, offset, lane;  // of a lane's panel, where it begins, and where in a stage
   int final;                             // positions before it were written before the kernel in front of this one began
+  Exponents exponents;
 
   __device__ __forceinline__ KvLoader(const TensorMap* map, const int* table, const Item& item, const Box& box, int places,
-                                      int lane, bool side_by_side)
+                                      int lane, bool side_by_side, const Exponents& exponents = {})
       : map(map),
         table(table),
         span(item.span),
         box(box),
-        column(item.head * SIZE + box.panel_of_head() * PANEL),
+        column(item.head * (CODES ? PANEL : SIZE) + box.panel_of_head() * PANEL),
         first_line(box.kind * places),
-        offset(box.kind * TILE_BYTES + (box.kind ? box.panel : box.panel_of_head()) * HALF_TILE),
+        offset(box.kind * (CODES ? CODE_TILE : TILE_BYTES) + (box.kind ? box.panel : box.panel_of_head()) * HALF_TILE),
         lane(lane),
-        final(side_by_side ? 0 : item.span.length) {}
+        final(side_by_side ? 0 : item.span.length),
+        exponents(exponents) {}
 
   // Whether there is anything to load: a drafter's block may begin a tile.
   __device__ __forceinline__ bool paged(int tile) const { return !HAS_BLOCK || tile * TOKENS < span.paged(); }
@@ -61,9 +69,10 @@ struct KvLoader {
     return tile == 0 && position(own) == box.first_position() ? first : table[position(own) / BLOCK];
   }
 
-  __device__ __forceinline__ void ask(const KvRing& ring, int tile, int block) const {
+  __device__ __forceinline__ void ask(const LoadRing& ring, int tile, int block) const {
+    constexpr int LINE_BYTES = PANEL_BYTES + (CODES ? KV_HEADS : 0);
     const bool shares = SPREAD > 1 && box.kind == 0;  // to all CTAs of a cluster
-    if (lane == 0) expect_bytes(ring.full_at(), paged(tile) ? BOXES * PIECE * PANEL_BYTES * (shares ? SPREAD : 1) : 0);
+    if (lane == 0) expect_bytes(ring.full_at(), paged(tile) ? BOXES * PIECE * LINE_BYTES * (shares ? SPREAD : 1) : 0);
     __syncwarp();
     if (lane >= BOXES || !paged(tile)) return;
     const unsigned to = ring.keys() + offset + box.piece * PIECE * PANEL_BYTES;
@@ -72,6 +81,9 @@ struct KvLoader {
       load<true>(to, map, column, line, ring.full_at(), (1u << SPREAD) - 1, USED);
     else
       load<false>(to, map, column, line, ring.full_at(), 0, ALONE ? USED : STREAMED);
+    if constexpr (CODES)
+      load_bytes(exponents.to + (ring.stage * 2 + box.kind) * EXPONENT_TILE + box.piece * PIECE * KV_HEADS,
+                 exponents.from + (size_t)line * KV_HEADS, PIECE * KV_HEADS, ring.full_at());
   }
 };
 
@@ -80,12 +92,26 @@ struct KvLoader {
 struct Loading {
   bool waited = false, around = false;
 
-  __device__ __forceinline__ void load(const KvLoader& loader, const Item& item, KvRing& ring, int programs, int first) {
+  // There are no keys, or no values, in a stage.
+  __device__ __forceinline__ void pass(LoadRing& ring, int lane) {
+    if (around) await_phase(ring.empty_at(), ring.parity ^ 1);
+    if (lane == 0) arrive(ring.full_at());
+    ring.next();
+    around |= ring.stage == 0;
+  }
+
+  __device__ __forceinline__ void load(const KvLoader& loader, const Item& item, LoadRing& ring, int programs, int first) {
     const int most = item.most(), least = TOGETHER ? most : item.least();
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const SplitTiles tiles(item.span, item.program, programs, size);
       int blocks = loader.look_up(tiles.begin, tiles.end, first), next = 0;
-      for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+      const int skew = loader.box.kind * SKEW, behind = tiles.end + (tiles.begin < tiles.end ? SKEW : 0);
+      for (int turn = tiles.begin; turn < behind; ++turn) {
+        const int tile = turn - skew;
+        if (SKEW > 0 && (tile < tiles.begin || tile >= tiles.end)) {
+          pass(ring, loader.lane);
+          continue;
+        }
         const int ahead = (tile - tiles.begin) % TILES_AHEAD;
         if (ahead == 0) {
           if (tile > tiles.begin) blocks = next;
@@ -105,8 +131,9 @@ struct Loading {
 };
 
 // The blocks of the first item's first tiles are known already.
-__device__ __forceinline__ void load_items(const Items& items, KvRing ring, const TensorMap* map, const int* tables, int stride,
-                                           int places, const Box& box, Lead lead, int first, int lane, bool side_by_side) {
+__device__ __forceinline__ void load_items(const Items& items, LoadRing ring, const TensorMap* map, const int* tables,
+                                           int stride, int places, const Box& box, Lead lead, int first, int lane,
+                                           bool side_by_side, const Exponents& exponents = {}) {
   Loading loading;
   for (int round = 0; items.index(round) < items.count(); ++round) {
     if (round > 0) {
@@ -114,7 +141,7 @@ __device__ __forceinline__ void load_items(const Items& items, KvRing ring, cons
       first = box.first_block(tables + (size_t)lead.sequence * stride, items.room);
     }
     const Item item = items.item(lead);
-    const KvLoader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane, side_by_side);
+    const KvLoader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane, side_by_side, exponents);
     loading.load(loader, item, ring, items.programs, first);
   }
 }

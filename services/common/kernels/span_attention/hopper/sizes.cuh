@@ -6,8 +6,9 @@
 // once), SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED:
 // whether lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of
 // its values, ALONE: whether no other program takes splits, HAS_BLOCK: whether rows are a drafter's block, which lies beside
-// paged memory and all of which they see, else they see what is before them, and TREE: whether rows are nodes, which see their
-// own paths.
+// paged memory and all of which they see, else they see what is before them, TREE: whether rows are nodes, which see their
+// own paths, CODES: whether keys and values are codes, of which CODE_STAGES tiles are under way, and WIDENERS: warpgroups that
+// make numbers of them.
 
 #pragma once
 
@@ -31,12 +32,21 @@ constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE; 
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
 // Of narrow heads one loads keys and values.
-constexpr int LOADERS = PANELS == 1 ? 1 : GROUPS > 1 || (SPREAD > 1 && PIECES > 1) ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS;
-constexpr int PANELS_EACH = PANELS / SPREAD, BOXES = 2 * PANELS_EACH * PIECES / ITEM_LOADERS;  // a lane loads a box at most
+constexpr int LOADERS = PANELS == 1 ? 1 : (GROUPS > 1 && !CODES) || (SPREAD > 1 && PIECES > 1) ? 4 : 2;
+constexpr int ITEM_LOADERS = LOADERS / ITEMS;
+// Codes of a head are as wide as one panel. Exponents of all heads of a line lie side by side, and are copied together.
+constexpr int CODE_TILE = TOKENS * SIZE, EXPONENT_TILE = TOKENS * KV_HEADS;
+constexpr int CODES_BYTES = CODE_STAGES * 2 * CODE_TILE, EXPONENTS_BYTES = CODE_STAGES * 2 * EXPONENT_TILE;
+constexpr int PANELS_EACH = CODES ? 1 : PANELS / SPREAD,
+              BOXES = 2 * PANELS_EACH * PIECES / ITEM_LOADERS;  // a lane loads a box at most
+// Where warpgroups score and add apart, a stage has values of a tile beside keys of the tile so far ahead.
+constexpr bool APART = CODES && GROUPS == 1;
+constexpr int SKEW = APART ? 2 : 0;
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
 static_assert(!TREE || (ALONE && GROUPS == 1 && !HAS_BLOCK), "trees are a target's");
+static_assert(!CODES || (SIZE == PANEL_BYTES && SPREAD == 1 && ITEMS == 1 && !HAS_BLOCK), "codes of a target's heads of 128");
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
 
 // One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums. What only
@@ -47,4 +57,4 @@ static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight ro
       const long long *reaches, const int2 *ranks, float *partial, float *sums, unsigned short *out, int places, int stride, \
       int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short *block_keys,         \
       const unsigned short *block_values, int block_sequence, int block_row, int block_head, const long long *positions,     \
-      const int *lineage, int side_by_side
+      const int *lineage, int side_by_side, const signed char *exponents

@@ -9,15 +9,21 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 _KERNEL, _SPREAD_KERNEL = "span_attention/hopper/attend.cu", "span_attention/hopper/spread.cu"
 _NARROW_KERNEL = "span_attention/hopper/narrow.cu"
+_CODED_KERNEL = "span_attention/hopper/coded.cu"
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
 _THREADS, _ALIGNMENT, _BARRIER_BYTES = 128, 1024, 8
 _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
+_HANDED = 2
+_HANDED_BYTES = _HANDED * (ROWS * (TOKENS * 2 + 2 * 4) + 2 * _BARRIER_BYTES)
+"""Of weights on their way to the warpgroup that adds values, and of what is told with them."""
 _SORTED = 256
 _ORDER_BYTES = _SORTED * (4 + 2)
 """Of what some lines of items see, and of their order."""
 _ROUND_STAGES, _SPREAD_STAGES = 4, 6
+_WIDE_STAGES, _CODE_STAGES = 3, 6
+"""Tiles of numbers that are made of codes, and tiles of codes under way, at most."""
 _SCORERS, _SLOTS = 3, 4
 """Warpgroups that weigh where CTAs take an item together, and tiles whose weights are on their way to another one."""
 _RELAY_BYTES = _SLOTS * (ROWS * TOKENS * 2 + ROWS * 4 + 2 * _BARRIER_BYTES) + ROWS * TOKENS * 2
@@ -33,7 +39,7 @@ class Shape(NamedTuple):
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
     rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
-    together. Rows that are `nodes` see their own paths.
+    together. Rows that are `nodes` see their own paths. Keys and values may be `codes`.
     """
 
     size: int
@@ -48,6 +54,7 @@ class Shape(NamedTuple):
     spread: int = 1
     kv_heads: int = 8
     nodes: bool = False
+    codes: bool = False
 
     @property
     def columns(self) -> int:
@@ -67,6 +74,8 @@ class Shape(NamedTuple):
         if self.narrow:
             return 2 * _THREADS + _FEW_LOADERS
         groups = self.items * self.row_groups * self.size // self.columns
+        if self.codes:
+            return (groups + 1 + self.wideners + self.apart) * _THREADS
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
 
     @property
@@ -77,17 +86,42 @@ class Shape(NamedTuple):
         """
         if self.spread > 1:
             return _SPREAD_STAGES
+        if self.codes:
+            return _WIDE_STAGES
         room = _MOST_SHARED - _ALIGNMENT - self._query_bytes - _ORDER_BYTES
         most = room // (self.items * self._stage_bytes)
         return min(most, _ROUND_STAGES) if self.row_groups == 1 else most
 
     @property
+    def code_stages(self) -> int:
+        """Tiles of codes under way."""
+        if not self.codes:
+            return 0
+        room = _MOST_SHARED - self._fixed_bytes - self.stages * self._stage_bytes
+        return min(room // self._code_bytes, _CODE_STAGES)
+
+    @property
+    def apart(self) -> bool:
+        """Whether a warpgroup scores and another one adds values."""
+        return self.codes and self.row_groups == 1
+
+    @property
+    def wideners(self) -> int:
+        """Warpgroups that make numbers of codes."""
+        return (1 if self.row_groups > 1 else 2) if self.codes else 0
+
+    @property
     def shared_bytes(self) -> int:
         """Those of a CTA."""
+        tiles = self.items * self.stages * self._stage_bytes + self.code_stages * self._code_bytes
+        return self._fixed_bytes + tiles
+
+    @property
+    def _fixed_bytes(self) -> int:
         beside = (_RELAY_BYTES if self.spread > 1 else _ORDER_BYTES) + (self._path_bytes if self.nodes else 0)
         if self.narrow:
             beside = _NODE_STAGES * self._stage_bytes + 2 * _THREADS * (self.size * 2 + 16) + _NARROW_BYTES
-        return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + beside
+        return _ALIGNMENT + self._query_bytes + beside + (_HANDED_BYTES if self.apart else 0)
 
     @property
     def _path_bytes(self) -> int:
@@ -98,6 +132,10 @@ class Shape(NamedTuple):
     def _stage_bytes(self) -> int:
         tile = TOKENS * self.size * 2
         return tile + tile // self.spread + 2 * _BARRIER_BYTES
+
+    @property
+    def _code_bytes(self) -> int:
+        return 2 * TOKENS * (self.size + self.kv_heads) + 2 * _BARRIER_BYTES
 
     @property
     def _query_bytes(self) -> int:
@@ -111,11 +149,13 @@ def source_of(shape: Shape) -> Source:
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
         kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, tree=int(shape.nodes),
+        codes=int(shape.codes), code_stages=shape.code_stages, wideners=shape.wideners, handed=_HANDED,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", shape.columns, registers=True, turned=True)
     weighed = wgmma("multiply_weighed", shape.columns + 8, registers=False, turned=True)
     kernel = _SPREAD_KERNEL if shape.spread > 1 else _NARROW_KERNEL if shape.narrow else _KERNEL
+    kernel = _CODED_KERNEL if shape.apart else kernel
     return Source(kernel, sizes + scores + values + weighed)
 
 

@@ -40,21 +40,26 @@ struct SplitTiles {
   }
 };
 
-struct KvRing {
+// So many stages, each with keys and values.
+template <int COUNT, int BYTES>
+struct Ring {
   unsigned tiles, full, empty;
   int stage = 0;
   unsigned parity = 0;
 
-  __device__ __forceinline__ unsigned keys() const { return tiles + stage * STAGE; }
+  __device__ __forceinline__ unsigned keys() const { return tiles + stage * BYTES; }
   __device__ __forceinline__ unsigned values() const { return keys() + TILE_BYTES; }
   __device__ __forceinline__ unsigned full_at() const { return full + stage * 8; }
   __device__ __forceinline__ unsigned empty_at() const { return empty + stage * 8; }
   __device__ __forceinline__ void next() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
+    if (++stage == COUNT) stage = 0, parity ^= 1;
   }
   // Of the first item, whose tiles come first.
-  __device__ __forceinline__ void go_to(int tile) { stage = tile % STAGES, parity = tile / STAGES % 2; }
+  __device__ __forceinline__ void go_to(int tile) { stage = tile % COUNT, parity = tile / COUNT % 2; }
 };
+
+using KvRing = Ring<STAGES, STAGE>;
+using LoadRing = Ring<CODES ? CODE_STAGES : STAGES, CODES ? 2 * CODE_TILE : STAGE>;  // what the copy engine fills
 
 // Rows of one K/V head of a sequence, and the splits of theirs that one program takes.
 struct Item {

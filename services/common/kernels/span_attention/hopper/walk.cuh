@@ -76,12 +76,25 @@ struct Walk {
     }
   }
 
+  // A stage with the keys of a tile, or none behind the last one, and the values of an earlier one.
+  __device__ __forceinline__ void await_skewed(const KvRing& ring, int tile) const {
+    await_phase(ring.full_at(), ring.parity);
+    const int earlier = tile - SKEW;
+    if (earlier >= begin && earlier * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), earlier);
+  }
+
   __device__ __forceinline__ void ask(float (&scores)[TOKENS / 2], const KvRing& ring, int tile) const {
     await_tile(ring, tile);
     // A block's rows had their registers.
     if (HAS_BLOCK && tile * TOKENS + TOKENS > item.span.paged()) clear(scores);
     begin_turn(group);
     ask_scores(scores, queries, ring.keys());
+  }
+
+  // The assembler would move a wait for products before what is weighed beside them, but not past a loop: that for a tile which
+  // has come long since.
+  static __device__ __forceinline__ void end_weighing(const KvRing& ring) {
+    if constexpr (CODES) await_phase(ring.full_at(), ring.parity);
   }
 
   // Positions that a row does not see. Nodes have them hidden already.
@@ -192,6 +205,7 @@ struct Walk {
       await_products<1>();
       hold(scores);
       weigh(scores, part, tile, edges, higher, fade);
+      end_weighing(ring);
       await_products<0>();
       hold(part.sum);
       if (refilled(tile - 1)) free_stage(empty, lane);
