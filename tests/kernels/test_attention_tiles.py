@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from services.common.kernels.span_attention.hopper.cut import (
     cut_tiles,
     cut_trees,
 )
-from services.common.kernels.span_attention.hopper.source import Shape
+from services.common.kernels.span_attention.hopper.source import NARROW_NODES, Shape
 from tests.support.cases import each
 
 MOST_SHARED = 227 * 1024
@@ -38,6 +39,7 @@ SHAPES += [Shape(128, group, 16, 1, True, spread=2, nodes=True) for group in (1,
 SHAPES += [Shape(128, 4, block, 1, alone, codes=True) for block in (8, 16, 128) for alone in (False, True)]
 SHAPES += [Shape(128, 4, 16, 1, True, halves=1, ranked=True, kv_heads=16, codes=True)]
 SHAPES += [Shape(128, 4, 16, 2, True, kv_heads=heads, codes=True) for heads in (2, 8)]
+SHAPES += [Shape(64, group, block, 1, True, nodes=True) for group in (1, 3, 8) for block in (8, 16, 128)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -171,3 +173,35 @@ def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:
 def test_ctas_that_take_an_item_together_share_no_splits() -> None:
     shape = shape_of(64, 8, cut_tiles(64, 64, 128, short=True) or TileCut(1), ranked=True)
     assert (shape.spread, shape.alone, shape.ranked) == (2, True, False)
+
+
+def trees_cut(
+    size: int, width: int, *, sequences: int = 64, group: int = 3, block: int = 16, dtype: torch.dtype = torch.bfloat16
+) -> TileCut | None:
+    """The cut of trees on a GPU that takes all kernels, of three K/V heads and any context."""
+    table = torch.ones(sequences, 4, dtype=torch.int32)
+    span = plan_span(table, torch.zeros(sequences, dtype=torch.int64), width, block)
+    q_BWHD = torch.empty(sequences, width, 3 * group, size, dtype=dtype, device="meta")
+    kv_2NSHD = torch.empty(2, 2, block, 3, size, dtype=dtype, device="meta")
+    with patch.object(torch.Tensor, "is_cuda", True), patch.object(hopper, "_usable", lambda *_: True):
+        return hopper.tree_tiles_of(q_BWHD, kv_2NSHD, span)
+
+
+def test_only_trees_of_measured_shapes_leave_triton() -> None:
+    assert trees_cut(64, 16) == trees_cut(64, NARROW_NODES) == TileCut(1)
+    assert trees_cut(128, 16) == TileCut(1, spread=2)
+    others = [trees_cut(size, 16) for size in (16, 32, 80, 96, 112, 192, 256, 512)]
+    others += [trees_cut(64, width, group=1) for width in (NARROW_NODES + 1, 32, 63)]
+    others += [trees_cut(64, 16, group=5), trees_cut(64, 16, sequences=1), trees_cut(64, 16, sequences=8)]
+    others += [trees_cut(64, 16, block=block) for block in (4, 12, 24, 48, 96)]
+    others += [trees_cut(64, 16, dtype=dtype) for dtype in (torch.float32, torch.float16)]
+    assert set(others) == {None}
+
+
+def test_no_row_on_a_cpu_asks_for_a_gpu() -> None:
+    table, lengths = torch.ones(64, 4, dtype=torch.int32), torch.zeros(64, dtype=torch.int64)
+    with patch.object(torch.cuda, "get_device_capability", lambda *_: pytest.fail("there is no GPU")):
+        for size, width in product((64, 128, 256), (1, 16, 64)):
+            span = plan_span(table, lengths, width, 16)
+            q_BWHD, kv_2NSHD = torch.empty(64, width, 8, size).bfloat16(), torch.empty(2, 2, 16, 8, size).bfloat16()
+            assert hopper.tree_tiles_of(q_BWHD, kv_2NSHD, span) is hopper.tiles_of(q_BWHD, kv_2NSHD, span) is None

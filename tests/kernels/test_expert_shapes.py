@@ -1,11 +1,21 @@
 """How the work of experts in CUDA C++ is cut: all outputs have a piece, and a CTA finds room."""
 
 import re
+from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
+import torch
+from torch import Tensor
 
+from services.common.kernels.experts.alone import kernel as alone_kernel
 from services.common.kernels.experts.alone import source as alone
+from services.common.kernels.experts.kernel import ExpertStack, Rating
+from services.common.kernels.experts.scales import ExpertScales
+from services.common.kernels.experts.tiles import kernel as tiles_kernel
 from services.common.kernels.experts.tiles import source as tiles
+from services.common.kernels.experts.tiling import tiling
+from services.common.kernels.normed import Normed
 
 MOST_SHARED, BESIDE = 227 * 1024, 75 * 1024
 """Bytes of a multiprocessor for CTAs, and of one of a router's product."""
@@ -51,3 +61,68 @@ def test_a_tile_finds_room(coded: bool) -> None:
         assert shape.band * (2 if gated else 1) == tiles.LINES
     assert not tiles.TileShape(2048 + 32, 768, 8, True, coded, coded).fits()
     assert not tiles.TileShape(2048, 760, 8, True, coded, coded).fits()
+
+
+@pytest.fixture
+def every_gpu() -> Iterator[None]:
+    """Tensors of a GPU that takes all kernels; their memory is nowhere."""
+    usable = [patch.object(module, "_usable", lambda *_: True) for module in (alone_kernel, tiles_kernel)]
+    with patch.object(Tensor, "is_cuda", True), usable[0], usable[1]:
+        yield
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def stack_of(
+    hidden: int = 2048, inner: int = 768, shift: int | None = None, at_2E: Tensor | None = None
+) -> ExpertStack:
+    if shift is None:
+        return ExpertStack(numbers(8, 2 * inner, hidden), numbers(8, hidden, inner), at_2E)
+    scales = ExpertScales(numbers(8, 1, 1, dtype=torch.int32), shift, True)
+    codes = numbers(8, 2 * inner, hidden, dtype=torch.uint8), numbers(8, hidden, inner, dtype=torch.uint8)
+    return ExpertStack(*codes, scales=(scales, scales))
+
+
+def alone_of(
+    stack: ExpertStack, rows: int = 1, rating: Rating | None = None, dtype: torch.dtype = torch.bfloat16
+) -> alone.Shape | None:
+    normed = Normed(numbers(rows, stack.down_EDF.shape[1], dtype=dtype))
+    gates_TF = numbers(rows, 16, dtype=dtype)
+    return alone_kernel.shape_alone(normed, gates_TF, stack, rating or Rating(), 8, 3, True)
+
+
+@pytest.mark.usefixtures("every_gpu")
+def test_only_a_row_alone_of_shapes_that_fit_is_one_launch() -> None:
+    """Not two rows, other types, experts that weigh otherwise or lie elsewhere, or scales of fewer than eight lines."""
+    assert alone_of(stack_of()) and alone_of(stack_of(shift=3)) and alone_of(stack_of(), rating=Rating(numbers(8)))
+    others = [alone_of(stack_of(), rows) for rows in (0, 2, 16)]
+    others += [alone_of(stack_of(), dtype=dtype) for dtype in (torch.float32, torch.float16)]
+    others += [alone_of(stack_of(), rating=Rating(scale_E=numbers(8)))]
+    others += [alone_of(stack_of(), rating=Rating(numbers(8, dtype=torch.float32)))]
+    others += [alone_of(stack_of(at_2E=numbers(2, 8, dtype=torch.int64))), alone_of(stack_of(shift=2))]
+    others += [alone_of(stack_of(hidden=2048 + 32)), alone_of(stack_of(hidden=8192)), alone_of(stack_of(inner=720))]
+    assert set(others) == {None}
+
+
+@pytest.mark.usefixtures("every_gpu")
+def test_prompts_and_no_other_rows_go_by_tiles() -> None:
+    """The cut of long prompts has the places that a tile has, by numbers and by codes; those of fewer rows have not."""
+    x_TD, stack = numbers(64, 2048), stack_of()
+    for coded, pairs in ((coded, pairs) for coded in (False, True) for pairs in (3, 8, 128, 2048, 8192, 16384, 65536)):
+        order_NR = numbers(4, tiling(pairs, 128, coded).places, dtype=torch.int32)
+        shape = tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, None, order_NR, 8, 768)
+        assert (shape is not None) == (pairs > 128 * 64), (coded, pairs)
+    order_NR = numbers(4, tiles.PLACES, dtype=torch.int32)
+    for x in (numbers(64, 2048, dtype=torch.float32), numbers(64, 2048 + 32)):
+        assert tiles_kernel.tile_shape(x, stack.gate_up_EFD, None, order_NR, 8, 768) is None
+    scales = ExpertScales(numbers(8, 1, 1, dtype=torch.int32), 2, True)
+    assert tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, order_NR, 8, 768) is None
+
+
+def test_no_row_on_a_cpu_asks_for_a_gpu() -> None:
+    order_NR = torch.zeros(4, tiles.PLACES, dtype=torch.int32)
+    with patch.object(torch.cuda, "get_device_capability", lambda *_: pytest.fail("there is no GPU")):
+        assert alone_of(stack_of()) is None
+        assert tiles_kernel.tile_shape(numbers(64, 2048), numbers(8, 1536, 2048), None, order_NR, 8, 768) is None

@@ -270,10 +270,8 @@ def _multiply(
     (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
     gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
-    shape = (
-        None if gelu or at_E is not None else tile_shape(x, weight_EFD, scales, places.order_NR, places.ranks, outputs)
-    )
-    if shape is not None:
+    near = not gelu and at_E is None
+    if near and (shape := tile_shape(x, weight_EFD, scales, places.order_NR, places.ranks, outputs)):
         tensors = places.order_NR, places.tiles_2N, places.count_1
         multiply_tiles(shape, x, weight_EFD, scales, *tensors, squares_T, out_PF, eps)
         return
@@ -283,9 +281,8 @@ def _multiply(
     band_outputs = cut.band // 2 if gated else cut.band
     table_EGL, next_stack, next_scales, shift = None, 0, 0, 0
     if scales is not None:
-        columns = GROUP
-        table_EGL, shift = scales.table_EGL, scales.shift
-        next_stack, next_scales = table_EGL.stride(0), table_EGL.stride(1) if table_EGL.shape[1] > 1 else 0
+        columns, table_EGL = GROUP, scales.table_EGL
+        next_stack, next_scales, shift = scales.strides
         weight_EFD = weight_EFD.view(torch.int32)
     expert_kernel[(places.tiles, triton.cdiv(outputs, band_outputs))](
         x, weight_EFD, table_EGL, at_E, places.order_NR, places.tiles_2N, places.count_1, squares_T, out_PF,
