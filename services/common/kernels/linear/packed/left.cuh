@@ -11,9 +11,13 @@
 #include "linear/cuda/lines.cuh"
 #include "linear/packed/stages.cuh"
 
-// Of up to 32 lines each warp has eight, and the other eight of an instruction are zero.
+// Of up to 32 lines each warp has eight, and nobody reads what comes of the other eight of an instruction.
 constexpr int PARTS = KIND == GATED || TILE_LINES > 32 ? 2 : 1;
 constexpr int BATCHES = SUBS * BOXES, WORDS = 4 / PIECES;  // 64s of a stage, and words of a lane's codes that are of one
+constexpr int READS = SUBS * 2;                            // of codes, in a stage
+// Codes are read one read ahead and scales 128 inputs: a warp of few rows waits for its own reads. FP8 gained nothing by it.
+constexpr bool AHEAD = BITS == 4 && X_ROWS <= 16;
+constexpr int KEPT_READS = AHEAD ? 2 : 1;
 static_assert(WARPS == (TILE_LINES + 63) / 64 * 4 && BATCHES % 2 == 0, "whole instructions, in turn from two places");
 
 using Sums = float[X_ROWS / 2];
@@ -26,7 +30,7 @@ __device__ __forceinline__ int eight_of(int warp, int part) {
 // A lane's line of each eight, and what it takes of it.
 struct Lines {
   int at[PARTS];
-  unsigned codes[PARTS][4];
+  unsigned codes[KEPT_READS][PARTS][4], raw[PARTS];  // what was read and is not widened
   Scale scales[PARTS];
 
   // Behind the last line the first one is multiplied, for nobody.
@@ -38,16 +42,23 @@ struct Lines {
     }
   }
 
-  // Takes the codes of a half of swizzled rows: sixteen bytes a line.
-  __device__ __forceinline__ void read(unsigned weight, int side, int lane) {
+  // Takes the codes of half a swizzled row of each line, the `half`-th of a stage: sixteen bytes.
+  __device__ __forceinline__ void read(unsigned weight, int half, int lane) {
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
-      load_four(weight + at[part] * SUB_BYTES + ((lane % 4 * 2 + side) ^ lane / 4) * 16, codes[part]);
+      load_four(weight + half / 2 * W_SUB + at[part] * SUB_BYTES + ((lane % 4 * 2 + half % 2) ^ lane / 4) * 16,
+                codes[half % KEPT_READS][part]);
   }
 
+  __device__ __forceinline__ void read_scales(const unsigned* kept) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) raw[part] = kept[at[part] / GRAIN];
+  }
+
+  // Of these scales, or of those that were read.
   __device__ __forceinline__ void open(const unsigned* kept) {
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) scales[part].open(kept[at[part] / GRAIN]);
+    for (int part = 0; part < PARTS; ++part) scales[part].open(AHEAD ? raw[part] : kept[at[part] / GRAIN]);
   }
 
   // Widens 64 inputs: of each instruction the lines of both parts, of its first eight inputs and of its last.
@@ -57,7 +68,8 @@ struct Lines {
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
         unsigned wide[2];
-        scales[part].widen(codes[part][batch % PIECES * WORDS + sixteen / PIECES], sixteen % PIECES, wide);
+        const unsigned (&own)[4] = codes[batch / PIECES % KEPT_READS][part];
+        scales[part].widen(own[batch % PIECES * WORDS + sixteen / PIECES], sixteen % PIECES, wide);
         left[sixteen][part] = wide[0], left[sixteen][part + 2] = wide[1];
         asm volatile("" : "+r"(left[sixteen][part]), "+r"(left[sixteen][part + 2])::"memory");
       }
@@ -68,8 +80,12 @@ struct Lines {
 __device__ __forceinline__ void begin_at_zero(Sums& sums, unsigned (&left)[2][4][4]) {
 #pragma unroll
   for (int at = 0; at < X_ROWS / 2; ++at) sums[at] = 0.f;
+  // What nobody reads may be anything. Zeros are made anew for each instruction, which takes a while.
 #pragma unroll
-  for (int at = 0; at < 32; ++at) asm volatile("mov.u32 %0, 0;" : "=r"(left[at / 16][at / 4 % 4][at % 4]));
+  for (int at = 0; at < 32; ++at) {
+    if constexpr (AHEAD) asm volatile("" : "=r"(left[at / 16][at / 4 % 4][at % 4]));
+    if constexpr (!AHEAD) asm volatile("mov.u32 %0, 0;" : "=r"(left[at / 16][at / 4 % 4][at % 4]));
+  }
 }
 
 // Says to all who load into it that a warp needs a stage no more.
@@ -93,10 +109,13 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
   unsigned parity = 0;
   await_phase(ring.full_at(0), 0);
   __syncwarp();
-  lines.read(ring.weight(0, 0), 0, lane);
+#pragma unroll
+  for (int half = 0; half < KEPT_READS; ++half) lines.read(ring.weight(0, 0), half, lane);
+  if (AHEAD) lines.read_scales(kept);
   for (int step = 0; step < steps; ++step) {
     const unsigned x = ring.x(stage, 0), weight = ring.weight(stage, 0);
     const int now = stage;
+    const bool more = step + 1 < steps;
     if (++stage == STAGES) stage = 0, parity ^= 1;
 #pragma unroll
     for (int batch = 0; batch < BATCHES; ++batch) {
@@ -107,19 +126,25 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
 #pragma unroll
       for (int sixteen = 0; sixteen < 4; ++sixteen) mma(sums, left[batch % 2][sixteen], rows + 2 * sixteen);
       end_products();
+      if (AHEAD) await_products<1>();
+      // All products of the stage before have ended. Nobody waits for the last ones.
+      if (AHEAD && batch == 0 && step > 0 && step - 1 + STAGES < steps) give_back(ring, before, lane);
+      if (AHEAD && batch % 2 == 0 && (more || batch + 2 < BATCHES))
+        lines.read_scales(kept + ((step * BATCHES + batch) / 2 + 1) * grouped * GRAINS);
       if ((batch + 1) % PIECES == 0) {
-        const int next = (batch + 1) / PIECES;
-        if (batch + 1 < BATCHES) {
-          lines.read(weight + next / 2 * W_SUB, next % 2, lane);
+        const int next = (batch + 1) / PIECES - 1 + KEPT_READS;  // behind what was read
+        if (next < READS) {
+          lines.read(weight, next, lane);
         } else if (step + 1 < steps) {
-          await_phase(ring.full_at(stage), parity);
-          __syncwarp();
-          lines.read(ring.weight(stage, 0), 0, lane);
+          if (next == READS) {
+            await_phase(ring.full_at(stage), parity);
+            __syncwarp();
+          }
+          lines.read(ring.weight(stage, 0), next % READS, lane);
         }
       }
-      await_products<1>();
-      // All products of the stage before have ended. Nobody waits for the last ones.
-      if (batch == 0 && step > 0 && step - 1 + STAGES < steps) give_back(ring, before, lane);
+      if (!AHEAD) await_products<1>();
+      if (!AHEAD && batch == 0 && step > 0 && step - 1 + STAGES < steps) give_back(ring, before, lane);
     }
     before = now;
   }
