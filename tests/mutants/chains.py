@@ -11,6 +11,7 @@ EAGLE3 = "services.common.model.drafters.eagle3"
 VERIFY = "services.target.device.verify"
 RUNNER = "services.target.device.runner"
 
+_SEEDED = "tests/unit/common/model/test_seeded_coupling.py::"
 _EAGLE3 = "tests/unit/common/model/test_eagle3.py::"
 _UNIT = "tests/unit/common/model/test_chains.py::"
 PARITY = f"{_UNIT}test_drafts_and_hidden_states_equal_the_plain_implementation"
@@ -75,4 +76,14 @@ CHAINS = (
     Mutant("calibration-of-whoever-has-the-slot", "services.drafter.proposers.calibrated",
            "asked.epoch == epoch and ", "",
            "tests/unit/drafter/test_calibrated.py::test_what_another_request_says_in_a_slot_is_not_told"),
+    Mutant("noise-of-the-position-before", "services.common.kernels.argmax_token.draws", "[:, None] + 1 + self.first",
+           "[:, None] + self.first", f"{_SEEDED}test_seeds_choose_as_noise_does"),
+    Mutant("noise-of-a-chains-first-step", "services.common.model.drafters.chain", "_replace(first=step)",
+           "_replace(first=0)", "tests/lossless/test_seeded.py::test_seeds_draft_as_noise_does"),
+    Mutant("rounds-that-draw-by-the-step-of-others", "services.drafter.attachment",
+           "self._draws and bits & DRAWN != 0", "False", "tests/unit/drafter/test_dflash.py"
+           "::test_rounds_that_draw_have_steps_of_their_own_where_seeds_are"),
+    Mutant("a-round-that-draws-is-not-told", "services.target.scheduling.scheduler",
+           "drawn=self._roster.drawing > 0", "drawn=False",
+           "tests/lossless/test_seeded.py::test_seeds_draft_as_noise_does"),
 )  # fmt: skip
