@@ -51,8 +51,8 @@ __device__ __forceinline__ void choose(unsigned (&one)[4], const unsigned (&weig
 
 // Adds what nodes see of a tile: steps before that of the length, then one or two along their paths.
 __device__ __forceinline__ void add_nodes(const Walk& walk, const Steps& steps, Part& part, const TwoTiles& values,
-                                          const unsigned (&weights)[TOKENS / 16][4], int context, const StepScores& own, int step,
-                                          int behind) {
+                                          const unsigned (&weights)[TOKENS / 16][4], int context, const StepScores& own,
+                                          int step, int behind) {
 #pragma unroll 1
   for (int each = 0; each < context / STEP; ++each) {
     unsigned some[4];
@@ -97,7 +97,8 @@ __device__ __forceinline__ void walk_nodes(const Walk& walk, int last, KvRing ri
   ask_scores(scores, walk.queries, keys);
   end_products();
   StepScores own;
-  steps.score(own, walk.item.span, key_lines, walk.queries + threadIdx.x % THREADS / 32 * 16 * PANEL_BYTES, walk.row, walk.lane);
+  steps.score(own, walk.item.span, key_lines, walk.queries + threadIdx.x % THREADS / 32 * 16 * PANEL_BYTES, walk.row,
+              walk.lane);
   await_products<0>();
   hold(scores);
   hide_from(scores, context);

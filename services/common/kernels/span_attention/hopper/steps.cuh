@@ -94,8 +94,8 @@ struct Steps {
       }
 #pragma unroll
       for (int each = 0; each < 4; ++each)
-        *reinterpret_cast<float2*>(scores + (row + each % 2 * HALF_ROWS) * PLACE_LINE + step * STEP + each / 2 * 8 + lane % 4 * 2) =
-            make_float2(sums[each * 2], sums[each * 2 + 1]);
+        *reinterpret_cast<float2*>(scores + (row + each % 2 * HALF_ROWS) * PLACE_LINE + step * STEP + each / 2 * 8 +
+                                   lane % 4 * 2) = make_float2(sums[each * 2], sums[each * 2 + 1]);
     }
     __syncwarp();
     const int before = span.length - first;
