@@ -134,7 +134,7 @@ W, C, T = "model.safetensors", "config.json", "tokenizer.json"
 WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "empty": (only, "", "is empty"),
     "no config": (lambda t: without(t, C), C, "no such file"),
-    "config is a list": (lambda t: (t / C).write_text("[]"), C, "is not a JSON object"),
+    "config is a list": (lambda t: (t / C).write_text("[]"), C, "is not a JSON object; fetch it again"),
     "config is cut": (lambda t: (t / C).write_text("{"), C, "cannot be read"),
     "config is empty": (lambda t: (t / C).write_text(""), C, "is empty"),
     "config is a pointer": (lambda t: (t / C).write_text(POINTER), C, "is a Git LFS pointer"),

@@ -43,6 +43,7 @@ ANCHORED = ("dflash", "dspark")
 _REMEDY = ": take a drafter of one of these, or n-gram drafts, which need no checkpoint"
 OTHERWISE = ": take another drafter, or n-gram drafts, which need no checkpoint"
 _FOR_ANOTHER = ": take a drafter that was made for this model, or n-gram drafts, which need no checkpoint"
+_REMEDIES = ": take ", "; fetch it again"
 SKIPPED = ("t2d", "verifier_", "confidence_head.")
 """Beginnings of names of tensors for training alone, and of a head that a file carries without asking for it."""
 
@@ -160,7 +161,7 @@ def _read_spec(folder: Path) -> tuple[str, AnyDrafterSpec]:
 
 def with_remedy(error: ModelError, remedy: str = OTHERWISE) -> ModelError:
     """Return what is wrong with a drafter, and what to do about it where that is not said yet."""
-    return error if ": take " in str(error) else ModelError(f"{error}{remedy}")
+    return error if any(told in str(error) for told in _REMEDIES) else ModelError(f"{error}{remedy}")
 
 
 def _anchored(spec: AnyDrafterSpec, anchored: bool, folder: Path) -> DrafterSpec:

@@ -23,12 +23,13 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         values = json.loads(read_regular(path))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error}") from error
-    except RecursionError as error:
-        raise ModelError(f"{path}: cannot be read: brackets are nested too deeply") from error
+    except (ValueError, RecursionError) as error:
+        told = "brackets are nested too deeply" if isinstance(error, RecursionError) else error
+        raise ModelError(f"{path}: cannot be read: {told}; fetch it again") from error
     if not isinstance(values, dict):
-        raise ModelError(f"{path}: is not a JSON object")
+        raise ModelError(f"{path}: is not a JSON object; fetch it again")
     return values
 
 
