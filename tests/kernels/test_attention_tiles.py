@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from services.common.kernels.span_attention import hopper, plan_span
+from services.common.kernels.span_attention import Mask, hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import (
     ROWS,
@@ -22,6 +22,7 @@ from services.common.kernels.span_attention.hopper.cut import (
     cut_trees,
 )
 from services.common.kernels.span_attention.hopper.source import NARROW_NODES, Shape
+from services.common.kernels.span_attention.span import OPEN
 from tests.support.cases import each
 
 MOST_SHARED = 227 * 1024
@@ -195,6 +196,30 @@ def test_only_trees_of_measured_shapes_leave_triton() -> None:
     others += [trees_cut(64, 16, group=5), trees_cut(64, 16, sequences=1), trees_cut(64, 16, sequences=8)]
     others += [trees_cut(64, 16, block=block) for block in (4, 12, 24, 48, 96)]
     others += [trees_cut(64, 16, dtype=dtype) for dtype in (torch.float32, torch.float16)]
+    assert set(others) == {None}
+
+
+def codes_cut(
+    size: int = 128, *, rows: torch.dtype = torch.bfloat16, kept: torch.dtype = torch.int8, block: int = 16,
+    kv_heads: int = 8, first: int = 0, mask: Mask = OPEN,
+) -> TileCut | None:  # fmt: skip
+    """The cut of sixteen rows of eight sequences, whose exponents begin anywhere, on a GPU that takes all kernels."""
+    span = plan_span(torch.ones(8, 4, dtype=torch.int32), torch.zeros(8, dtype=torch.int64), 16, block)
+    q_BWHD = torch.empty(8, 16, 4 * kv_heads, size, dtype=rows, device="meta")
+    kv_2NSHD = torch.empty(2, 2, block, kv_heads, size, dtype=kept, device="meta")
+    exponents_2NSH = torch.empty(first + kv_2NSHD[..., 0].numel(), dtype=torch.int8)[first:].view(kv_2NSHD.shape[:-1])
+    with patch.object(torch.Tensor, "is_cuda", True), patch.object(hopper, "_usable", lambda *_: True):
+        return hopper.tiles_of(q_BWHD, kv_2NSHD, replace(span, mask=mask), None, exponents_2NSH)
+
+
+def test_codes_that_no_copy_engine_fetches_stay_with_triton() -> None:
+    """So do other types, head sizes and blocks, and rows that see a window."""
+    assert codes_cut() == TileCut(2) and codes_cut(kv_heads=1) == TileCut(16)
+    others = [codes_cut(size) for size in (64, 80, 96, 256)]
+    others += [codes_cut(rows=kind) for kind in (torch.float32, torch.float16)]
+    others += [codes_cut(kept=kind) for kind in (torch.bfloat16, torch.uint8)]
+    others += [codes_cut(block=block) for block in (4, 12, 48, 96)]
+    others += [codes_cut(block=8, kv_heads=1), codes_cut(first=1), codes_cut(first=8), codes_cut(mask=Mask(1024))]
     assert set(others) == {None}
 
 

@@ -48,6 +48,7 @@ KERNELS = {
     "chains of chunks": Kernel(chunks, "chain_program"),
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
     "trees of narrow heads": Kernel(hopper, "program_of", (Shape(64, 3, 16, 1, True, nodes=True),)),
+    "attention to codes": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False, codes=True),)),
     "a row alone": Kernel(alone, "program_of", (alone_source.Shape(128, 4, 16),)),
     "a row through its experts": Kernel(row_of_experts, "program_of", (row_source.Shape(2048, 768, 128, 8, True),)),
     "tiles of experts": Kernel(tiles_of_experts, "program_of", (TileShape(2048, 768, 8, True),)),

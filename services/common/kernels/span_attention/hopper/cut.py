@@ -79,7 +79,8 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
 def cut_codes(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
     """Return the cut of rows that attend to codes; None where Triton's programs serve.
 
-    Prompts gain, and long contexts of few sequences. Others were not timed, or start sooner there.
+    Prompts behind long contexts gain, and rounds of few sequences with such. Steps of prompts serve short contexts,
+    too. Others were not timed, or start sooner there.
     """
     groups = pairs * -(-rows // ROWS)
     if size != _NARROW:
