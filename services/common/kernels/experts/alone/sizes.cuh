@@ -30,6 +30,8 @@ constexpr int BARRIERS_AT = PARTS_AT + DOWN_LINES * 4, PIECES_AT = BARRIERS_AT +
               EXPERTS_AT = PIECES_AT + STAGES * 4;
 constexpr int WEIGHTS_AT = EXPERTS_AT + RANKS * 4;
 
+constexpr unsigned MARKS = 65535;  // a word has sixteen bits for the mark of its launch, and zero is nobody's
+
 // What the CTAs of a launch share: pieces that are taken, CTAs that are done, and launches before. Behind it lie inner rows,
 // numbers that are each marked by the launch.
 struct RowShared {
@@ -37,5 +39,5 @@ struct RowShared {
   unsigned inner[RANKS * INNER];
 
   // Never zero, and another one than before.
-  __device__ __forceinline__ unsigned mark() const { return *const_cast<const volatile unsigned*>(&launches) % 65535 + 1; }
+  __device__ __forceinline__ unsigned mark() const { return *const_cast<const volatile unsigned*>(&launches) + 1; }
 };
