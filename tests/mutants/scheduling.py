@@ -28,6 +28,13 @@ SCHEDULING = (
         f"{_SCHEDULER}test_a_slot_that_changes_hands_in_flight_gets_a_new_epoch",
     ),
     Mutant(
+        "a-slot-that-is-left-draws-for-ever",
+        "services.target.scheduling.slots",
+        "self.drawing -= not request.spec.sampling.greedy",
+        "self.drawing -= 0",
+        MACHINE,
+    ),
+    Mutant(
         "a-wide-round-without-drafts-is-taken-for-a-plain-one",
         "services.target.scheduling.scheduler",
         "wide = width if micros is None else plan.width",

@@ -131,7 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             request_id=str(len(self.asked)),
             token_ids=ids,
             prompt_length=len(ids),
-            sampling=SamplingParams(seed=seed),
+            sampling=SamplingParams(temperature=0.8 if seed == 3 else 0.0, seed=seed),
             stopping=StopParams(max_tokens=tokens),
             speculation=SpeculationParams(off=cap == 0, max_draft=cap or None),
             priority=priority,
@@ -157,6 +157,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert plan.width in WIDTHS and (self.speculate or plan.width == 1)
         assert plan.prefill_tokens <= CHUNK
         if not plan.empty:
+            running = (one for one in self.asked.values() if one.slot is not None)
+            assert plan.drawn == any(not one.spec.sampling.greedy for one in running)
             self.planned.append(plan)
 
     @precondition(lambda self: self.planned)
