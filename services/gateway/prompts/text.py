@@ -1,4 +1,4 @@
-"""The text side of one request, counted in tokens: detokenisation, stop strings, and what of it is a thought."""
+"""The text side of one request, counted in tokens: detokenisation and stop strings."""
 
 import codecs
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which targets a request tries, and what the end of an attempt means for it."""
+"""How often a request is tried on targets, and what the end of an attempt means for it."""
 
 import asyncio
 import logging

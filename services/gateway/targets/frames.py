@@ -1,4 +1,4 @@
-"""Frames of a target as plain values; `outgoing` has those that it is sent. Its protobuf is known to both alone."""
+"""Frames of a target as plain values; `outgoing` makes those that it is sent."""
 
 from collections.abc import Iterable
 
