@@ -57,3 +57,13 @@ def test_a_sequence_is_ranked_alike_in_any_company() -> None:
     for line in range(4):
         one = [each if len(each) == VOCAB else each[line : line + 1] for each in given]
         assert torch.equal(kernel.rank_candidates(*one)[1], whole[line : line + 1])
+
+
+@pytest.mark.parametrize(("candidates", "rank"), [(16, 1025), (33, 300)])
+def test_codes_that_shared_memory_does_not_hold_are_ranked(
+    candidates: int, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "rank_kernel", None)
+    given = [one.to(DEVICE) for one in drawn(2, 3, candidates, rank, torch.float32)]
+    for got, expected in zip(kernel.rank_candidates(*given), rank_candidates.reference(*given), strict=True):
+        assert torch.equal(got, expected)

@@ -13,9 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.rank_candidates import rank_candidates as operator
 
 _LEAST = 16
 """Rows and columns that a product of tiles has."""
+_MOST_CODES = 1 << 14
+"""Numbers of a position's codes: with those before, four bytes each, they lie in shared memory, which holds no more."""
 _LAST = tl.constexpr(0x7FFFFFFFFFFFFFFF)
 
 
@@ -29,18 +32,20 @@ def rank_candidates(
     scale_B: Tensor | None = None,
     trust_B: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return candidates and their log-probabilities; see the operator."""
+    """Return candidates and their log-probabilities; see the operator. Codes that are too wide have its launches."""
     batch, count, candidates = ids_BKC.shape
     rank = hidden_BKR.shape[-1]
+    padded, rank_pad = max(triton.next_power_of_2(candidates), _LEAST), max(triton.next_power_of_2(rank), _LEAST)
+    if padded * rank_pad > _MOST_CODES:
+        return operator.reference(ids_BKC, scores_BKC, hidden_BKR, before_VR, after_VR, anchor_B, scale_B, trust_B)
     for tensor in (ids_BKC, scores_BKC, hidden_BKR, before_VR, after_VR):
         assert tensor.is_contiguous(), "numbers must lie close together"
     sorted_BKC = torch.empty_like(ids_BKC)
     chances_BKPC = torch.empty((*ids_BKC.shape, candidates), dtype=torch.float32, device=ids_BKC.device)
     rank_kernel[(batch * count,)](
         ids_BKC, scores_BKC, hidden_BKR, before_VR, after_VR, anchor_B, scale_B, trust_B, sorted_BKC, chances_BKPC,
-        rank, anchor_B.stride(0), COUNT=count, CANDIDATES=candidates,
-        PADDED=max(triton.next_power_of_2(candidates), _LEAST), RANK_PAD=max(triton.next_power_of_2(rank), _LEAST),
-        PDL=PDL, **LAUNCH,
+        rank, anchor_B.stride(0), COUNT=count, CANDIDATES=candidates, PADDED=padded, RANK_PAD=rank_pad, PDL=PDL,
+        **LAUNCH,
     )  # fmt: skip
     return sorted_BKC, chances_BKPC
 
