@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.model.drafters import KINDS
-from services.drafter.proposers import checkpoint
+from services.common.model.drafters import KINDS, coupling
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import chained, dflash
 from tests.lossless.test_served_tau import TARGET, asked, drafter_of
@@ -26,7 +25,7 @@ def _served(drafter: Path, settings: RigSettings, make: ProposerFactory) -> list
 
 @pytest.mark.parametrize("case", CASES)
 def test_seeds_draft_as_noise_does(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SEEDED", tuple(KINDS))
+    monkeypatch.setattr(coupling, "SEEDED", tuple(KINDS))
     make, settings = CASES[case]
     drafter = drafter_of(case.split()[-1])
     held = _served(drafter, settings, make(drafter))

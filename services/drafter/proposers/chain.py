@@ -5,9 +5,10 @@ from torch import Tensor
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain
+from services.common.model.drafters.coupling import seeded
 from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers.checkpoint import coupled, seeded
+from services.drafter.proposers.checkpoint import coupled
 
 
 class ChainProposer:

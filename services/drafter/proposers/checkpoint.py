@@ -7,14 +7,10 @@ from services.common.kernels.argmax_token import Draws
 from services.common.kernels.linear.weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
-from services.common.model.drafters.coupling import Coupling, SeededCoupling
+from services.common.model.drafters.coupling import Coupling, SeededCoupling, seeded
 from services.common.model.drafters.nodes import Candidates, choose_nodes
-from services.common.model.drafters.spec import AnyDrafterSpec, DrafterSpec
 from services.common.model.states.states import Part, Rows
 from services.drafter.arena_view import ArenaView
-
-SEEDED = ("dflash2", "dspark")
-"""Kinds that a GPU has served with noise of its own making; others name the likeliest tokens there."""
 
 
 class CheckpointProposer:
@@ -105,12 +101,6 @@ class CheckpointProposer:
         )
         coupling = coupled(shared, rows_B, span.lengths_B, count, self._block.sharpness)
         return ids_BW, Rows(Part(span, rows_B)), shared.draft_kv, *self._tables, count, coupling
-
-
-def seeded(spec: AnyDrafterSpec) -> bool:
-    """Whether kernels make the noise on a GPU: of kinds served so, with scores that are logits of all tokens."""
-    plain = not isinstance(spec, DrafterSpec) or (spec.logit_scale, spec.logit_cap) == (1.0, 0.0)
-    return plain and not spec.draft_vocab and spec.kind in SEEDED
 
 
 def coupled(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int, sharpness: float) -> Coupling | None:

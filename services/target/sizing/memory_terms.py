@@ -15,6 +15,7 @@ from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
 from services.common.kernels.linear.int8_weight import SCALE_BYTES
 from services.common.model import DraftContext, Target
+from services.common.model.drafters.coupling import seeded
 from services.common.model.spec import Beside, Delta, Dense, Experts, StackSpec
 from services.common.model.states.states import SequenceStates
 from services.common.model.weights.weights import table_elements
@@ -238,11 +239,14 @@ def _expert_bytes(model: Target) -> int:
 
 
 def _draft_bytes(settings: TargetSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
-    """What the largest draft holds, with the graphs; it holds the scores of some tokens at a time."""
+    """What the largest draft holds, with the graphs; it holds the scores of some tokens at a time.
+
+    Where it makes the noise of draws it has a second graph of each size.
+    """
     rows = settings.slots * widths[-1]
     logits = rows * columns_at_once(rows, draft.vocab_size)
     held = size * (int(_DRAFT_ROWS * rows * _drafted_elements(draft)) + logits)
-    graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
+    graphs = len(buckets_of(settings.slots)) * (len(widths) - 1) * (1 + seeded(draft))
     return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
 
 

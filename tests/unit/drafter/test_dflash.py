@@ -14,13 +14,13 @@ from services.common.device.graph import StepGraphs
 from services.common.device.noise import gumbel
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftBlock, load_block
+from services.common.model.drafters import coupling
 from services.common.model.files.manifest import write_manifest
 from services.common.pair import attach
 from services.common.pair.turns import DRAWN
 from services.drafter.arena_view import ArenaView
 from services.drafter.attachment import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.proposers import checkpoint
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 from tests.support.tiny_checkpoints import write_tiny
@@ -180,7 +180,7 @@ def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: 
 def test_rounds_that_draw_have_steps_of_their_own_where_seeds_are(
     weighted: FakeArena, block: DraftBlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SEEDED", (block.spec.kind,))
+    monkeypatch.setattr(coupling, "SEEDED", (block.spec.kind,))
     seeds_S, heat_S = torch.arange(SLOTS + 1) * 1001, torch.zeros(SLOTS + 1)
     heat_S[1] = 50.0  # so hot that the noise alone decides
     shared = replace(ArenaView.of(weighted.arena, BLOCK_SIZE), draw_seed_S=seeds_S, temperature_S=heat_S)

@@ -7,6 +7,11 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.argmax_token import Draws
+from services.common.model.drafters.spec import AnyDrafterSpec, DrafterSpec
+from services.common.model.spec import StackSpec
+
+SEEDED = ("dflash2", "dspark")
+"""Kinds that a GPU has served with noise of its own making; others name the likeliest tokens there."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +72,9 @@ class SeededCoupling(Coupling):
     @cached_property
     def _hot_B(self) -> Tensor:
         return self._temperature_B > 0
+
+
+def seeded(spec: StackSpec) -> bool:
+    """Whether kernels make the noise on a GPU: of kinds served so, with scores that are logits of all tokens."""
+    plain = not isinstance(spec, DrafterSpec) or (spec.logit_scale, spec.logit_cap) == (1.0, 0.0)
+    return plain and isinstance(spec, AnyDrafterSpec) and not spec.draft_vocab and spec.kind in SEEDED

@@ -159,6 +159,19 @@ def test_a_drafter_in_eight_bits_is_planned(slots: int, more_mb: float) -> None:
     assert {**eight, "drafter": 0} == {**wide, "drafter": 0}
 
 
+@pytest.mark.parametrize("slots", [1, 16, 128])
+def test_steps_of_rounds_that_draw_are_planned(slots: int) -> None:
+    """A drafter that makes the target's noise has two steps of each size."""
+    settings = replace(ON_GPU, slots=slots)
+    plain, drawn, bounded = (
+        pair_terms(settings, MODEL, cast(BlockContext, Loaded(spec)), LIMIT, (1, 4, 8), (16,)).fixed
+        for spec in (B16, replace(B16, kind="dflash2"), replace(B16, kind="dflash2", logit_cap=30.0))
+    )
+    steps = len(buckets_of(slots)) * 3
+    assert drawn["drafter"] - plain["drafter"] == steps * len(B16.layers) * (81 << 10)
+    assert bounded == plain, "it names the likeliest"
+
+
 def test_longer_rotary_tables_are_planned() -> None:
     """A target has its own and the drafter's, a drafter one: 4 bytes for each position and dimension."""
     longer = cast("Target", Loaded(replace(QWEN3_4B, max_positions=262_144)))
