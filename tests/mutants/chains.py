@@ -80,6 +80,11 @@ CHAINS = (
            "[:, None] + self.first", f"{_SEEDED}test_seeds_choose_as_noise_does"),
     Mutant("noise-of-a-chains-first-step", "services.common.model.drafters.chain", "_replace(first=step)",
            "_replace(first=0)", "tests/lossless/test_seeded.py::test_seeds_draft_as_noise_does"),
+    Mutant("codes-that-shared-memory-does-not-hold", "services.common.kernels.rank_candidates.kernel",
+           "if padded * rank_pad > _MOST_CODES:", "if not padded:",
+           "tests/kernels/gpu/test_rank_candidates.py::test_codes_that_shared_memory_does_not_hold_are_ranked"),
+    Mutant("memory-of-one-step-for-two-kinds", "services.target.sizing.memory_terms", " * (1 + seeded(draft))", "",
+           "tests/unit/target/sizing/test_memory_terms.py::test_steps_of_rounds_that_draw_are_planned"),
     Mutant("rounds-that-draw-by-the-step-of-others", "services.drafter.attachment",
            "self._draws and bits & DRAWN != 0", "False", "tests/unit/drafter/test_dflash.py"
            "::test_rounds_that_draw_have_steps_of_their_own_where_seeds_are"),
