@@ -239,7 +239,7 @@ def test_what_is_not_served_is_refused_by_its_key(
     ("key", "value", "sentence"),
     [
         ("conv_group_size", 7, "7 does not divide hidden_size 32"),
-        ("selector_top_k", 1000, "1000 is more than the vocabulary"),
+        ("selector_top_k", 65, r"must be in \[1, 64\], is 65"),
         ("conv_kernel_size", 0, "must be in"),
         ("attention_sink_bias", True, "True is not supported"),
     ],
@@ -248,4 +248,10 @@ def test_sizes_of_convolutions_and_selector_must_fit(key: str, value: object, se
     config = json.loads(json.dumps(DRAFTERS["dflash2"]["dflash_config"])) | {key: value}
     pair = write_configs(tmp_path, SHAPE, drafter={**DRAFTERS["dflash2"], "dflash_config": config})
     with pytest.raises(ModelError, match=rf"dflash_config\.{key}: {sentence}"):
+        read_drafter_spec(pair.drafter)
+
+
+def test_a_selector_has_no_more_candidates_than_tokens(tmp_path: Path) -> None:
+    pair = write_configs(tmp_path, SHAPE, drafter={**DRAFTERS["dflash2"], "vocab_size": 5})
+    with pytest.raises(ModelError, match="6 is more than the vocabulary of 5"):
         read_drafter_spec(pair.drafter)

@@ -21,7 +21,7 @@ REFUSED: dict[str, str] = {}
 _READ = ("conv_kernel_size", "selector_rank")
 _CODEBOOKS = "candidate_selector.predecessor_codebook", "candidate_selector.successor_codebook"
 _PROJECTION = "candidate_selector.hidden_projection.weight"
-_MOST_TAPS, _MOST_RANK = 16, 1 << 14
+_MOST_TAPS, _MOST_RANK, _MOST_CANDIDATES = 16, 1 << 14, 64  # a tree has six bits for a candidate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def read_spec(fields: Fields) -> DFlash2Spec:
     taps = inner.positive("conv_kernel_size", most=_MOST_TAPS)
     group = inner.positive("conv_group_size")
     rank = inner.positive("selector_rank", most=_MOST_RANK)
-    candidates = inner.positive("selector_top_k")
+    candidates = inner.positive("selector_top_k", most=_MOST_CANDIDATES)
     block = read_block(fields, inner)
     for name in NEUTRAL_DFLASH.keys() - _READ:
         inner.neutral(name, NEUTRAL_DFLASH[name])
