@@ -151,9 +151,12 @@ class _Lines(logging.StreamHandler[TextIO | Unhurried]):
         super().emit(record)
 
     def close(self) -> None:
-        """Writes what waits, and ends."""
+        """Writes what waits, tells what was lost, and ends."""
         self.flush()
         if isinstance(self.stream, Unhurried):
+            if self.stream.wait():
+                self.flush()  # tells what was lost
+                self.stream.wait()
             self.stream.end()
         super().close()
 

@@ -78,12 +78,16 @@ class Unhurried:
             lost, self._lost = self._lost, 0
         return lost
 
-    def end(self) -> None:
-        """Waits for the reader, `LAST_S` at most, and closes the descriptor."""
+    def wait(self) -> bool:
+        """Gives the reader `LAST_S` at most for what is kept; whether nothing is kept then."""
         end = time.monotonic() + LAST_S
         while self._kept and time.monotonic() < end:
             time.sleep(_PAUSE_S)
             self.flush()
+        return not self._kept
+
+    def end(self) -> None:
+        """Closes the descriptor; what is kept is lost."""
         with self._lock:
             self._kept.clear()
             with suppress(OSError):
