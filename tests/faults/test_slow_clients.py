@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,6 +25,7 @@ from tests.integration.gateway_stack import harness, rich
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.metrics import value_of
+from tests.support.ports import free_port
 
 PACE_S, ENDLESS, ROUNDS = 0.1, 8000, 40
 # A client with a window this small holds some dozens of messages that nobody has read.
@@ -48,12 +48,6 @@ async def running(folder: Path) -> AsyncIterator[Gateway]:
         metrics = f"127.0.0.1:{free_port()}"
         with process("services.gateway", *flags, "--targets", target, "--metrics", metrics) as (_, gateway):
             yield Gateway(gateway, metrics)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def gaps(stub: Any, streams: int) -> list[float]:

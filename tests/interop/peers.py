@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEERS = REPOSITORY / ".venv-interop"
@@ -49,14 +50,6 @@ def service(*arguments: str) -> Iterator[Mapping[str, str]]:
     with running(command, PYTHONPATH=str(PEERS / "messages")) as started:
         assert started.stdout is not None
         yield json.loads(started.stdout.readline())
-
-
-def free_port() -> int:
-    """A port for a peer that cannot choose one itself."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @contextmanager

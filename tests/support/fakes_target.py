@@ -21,6 +21,7 @@ from services.gateway.targets.attempt import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
 from services.target.sessions.tally import Bounds, Granted, Tally, Used
 from tests.support.fakes_target_request import FakeRequest
+from tests.support.ports import free_port
 
 HEARTBEAT_S = 0.5
 
@@ -74,13 +75,14 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         """Serves; returns host:port."""
         self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(SERVER_OPTIONS))
         target_pb2_grpc.add_TargetServiceServicer_to_server(self, self._server)
+        self.port = self.port or free_port()  # one that it finds free again after it died
         where = f"127.0.0.1:{self.port}"
         if credentials is None:
-            self.port = self._server.add_insecure_port(where)
+            self._server.add_insecure_port(where)
         else:
-            self.port = self._server.add_secure_port(where, credentials)
+            self._server.add_secure_port(where, credentials)
         await self._server.start()
-        return f"127.0.0.1:{self.port}"
+        return where
 
     @property
     def active(self) -> int:

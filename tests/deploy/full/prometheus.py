@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import yaml
 
 from tests.deploy.full.charts import NAMESPACE
 from tests.deploy.test_drift import ROOT
+from tests.support.ports import free_port
 
 UNPACKED = Path(sys.prefix) / "prometheus/usr/bin"
 START_S = 120.0
@@ -98,7 +98,7 @@ def _running(folder: Path, config: dict[str, Any]) -> Iterator[Prometheus]:
     path = folder / "prometheus.yaml"
     path.write_text(yaml.safe_dump(config))
     assert promtool("check", "config", path).returncode == 0
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [tool("prometheus"), f"--config.file={path}", f"--storage.tsdb.path={folder / 'tsdb'}"]
     with (folder / "prometheus.log").open("w") as log:
         process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
@@ -119,9 +119,3 @@ def _wait_ready(address: str, log: Path) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
     raise AssertionError(log.read_text()[-2000:])
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -14,6 +14,7 @@ from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, harness
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
+from tests.support.ports import free_port
 from tests.unit.common.serving.certificates import Authority
 
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
@@ -191,7 +192,7 @@ async def test_every_use_for_asyncio_tells_that_none_answers(unused_address: str
 
 
 async def test_a_gateway_that_went_away_is_told_by_the_next_call(tmp_path: Path) -> None:
-    async with harness(tmp_path) as one:
+    async with harness(tmp_path, grpc=f"127.0.0.1:{free_port()}") as one:
         address = one.bound.grpc
         client, other = Client(address), AsyncClient(address)
         assert (await asyncio.to_thread(client.generate, "x", GREEDY)).tokens

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.race.theirs import QUIET, PeerOptions
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import rates_of
+from tests.support.ports import free_port
 from tests.support.tiny_checkpoints import write_configs
 
 SCHEDULE, MODEL = "P65", "raced"
@@ -68,7 +68,7 @@ def vllm(settings: RigSettings, drafts: Sequence[int], options: PeerOptions, kv_
         write_whole_tokenizer(models.target, settings.shape.vocab)
         servers = []
         for k in drafts:
-            port = _free_port()
+            port = free_port()
             command = [options.python, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
             command += vllm_flags(settings, str(models.target), str(models.drafter), k, kv_bytes)
             environment = {**QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
@@ -90,11 +90,6 @@ def vllm_flags(settings: RigSettings, target: str, drafter: str, k: int, kv_byte
     speculation = {"method": "dflash", "model": drafter, "num_speculative_tokens": k}
     speculation |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
     return [*flags, "--speculative-config", json.dumps(speculation)]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _ready(server: Server, process: subprocess.Popen[bytes]) -> Server:
