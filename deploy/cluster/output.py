@@ -111,17 +111,20 @@ class Printed(io.TextIOBase):
             self._stream.write(as_json(text, self._service) + "\n")
             self._stream.flush()
         if isinstance(self._stream, Unhurried) and (lost := self._stream.lost()):
-            self._stream.write(as_json(f"{lost} lines were lost: nobody read them", self._service) + "\n")
+            self._stream.write(self._told(lost))
+
+    def _told(self, lost: int) -> str:
+        return as_json(f"{lost} lines were lost: nobody read them", self._service) + "\n"
 
     def flush(self) -> None:
         """What stands behind may hold lines; a line that was only begun waits for its end."""
         self._stream.flush()
 
     def close(self) -> None:
-        """Writes what was begun, and gives the reader of a pipe a moment for the rest."""
+        """Writes what was begun, gives the reader of a pipe a moment for the rest, and tells what was lost."""
         self._write_begun()
         if isinstance(self._stream, Unhurried):
-            self._stream.end()
+            self._stream.end(self._told)
         super().close()
 
 

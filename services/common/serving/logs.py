@@ -154,10 +154,7 @@ class _Lines(logging.StreamHandler[TextIO | Unhurried]):
         """Writes what waits, tells what was lost, and ends."""
         self.flush()
         if isinstance(self.stream, Unhurried):
-            if self.stream.wait():
-                self.flush()  # tells what was lost
-                self.stream.wait()
-            self.stream.end()
+            self.stream.end(self._told)
         super().close()
 
     def flush(self) -> None:
@@ -173,10 +170,13 @@ class _Lines(logging.StreamHandler[TextIO | Unhurried]):
     def _catch_up(self, pipe: Unhurried) -> None:
         """What the pipe had no room for is tried again soon, and what was lost is told."""
         if lost := pipe.lost():
-            told = self._of.line(time.time(), __name__, "lines were lost: nobody read them", {"lines": lost}, "", "")
-            pipe.write(told + self.terminator)
+            pipe.write(self._told(lost))
         if pipe.behind:
             self._flush_soon()
+
+    def _told(self, lost: int) -> str:
+        line = self._of.line(time.time(), __name__, "lines were lost: nobody read them", {"lines": lost}, "", "")
+        return line + self.terminator
 
     def _lines(self) -> Iterator[str]:
         while self._waiting:

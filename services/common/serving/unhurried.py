@@ -4,6 +4,7 @@ import os
 import select
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock, Thread
 from typing import TextIO
@@ -11,7 +12,7 @@ from typing import TextIO
 KEPT_BYTES = 1 << 20
 """Kept for a reader that is slow; lines beyond are lost, and counted."""
 LAST_S = 1.0
-"""Seconds that an end gives the reader for what is kept."""
+"""Seconds that an end gives the reader for what is kept, and for the line that tells what was lost."""
 _AT_ONCE, _PAUSE_S, _LOOK_MS = 1 << 16, 0.01, 1000
 
 
@@ -78,21 +79,26 @@ class Unhurried:
             lost, self._lost = self._lost, 0
         return lost
 
-    def wait(self) -> bool:
-        """Gives the reader `LAST_S` at most for what is kept; whether nothing is kept then."""
-        end = time.monotonic() + LAST_S
-        while self._kept and time.monotonic() < end:
-            time.sleep(_PAUSE_S)
-            self.flush()
-        return not self._kept
+    def end(self, told: Callable[[int], str]) -> None:
+        """Gives the reader `LAST_S` at most, tells how many lines were lost, and closes the descriptor.
 
-    def end(self) -> None:
-        """Closes the descriptor; what is kept is lost."""
+        told is what to write of such a number; what is kept in the end is lost.
+        """
+        end = time.monotonic() + LAST_S
+        self._wait(end)
+        if lost := self.lost():
+            self.write(told(lost))
+            self._wait(end)
         with self._lock:
             self._kept.clear()
             with suppress(OSError):
                 os.close(self._pipe)
             self._pipe = -1
+
+    def _wait(self, end: float) -> None:
+        while self._kept and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
+            self.flush()
 
 
 def unhurried(stream: TextIO) -> TextIO | Unhurried:

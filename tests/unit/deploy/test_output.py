@@ -11,7 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.cluster.output import PIPE_BYTES, Lines, Printed, pipe_of
+from services.common.serving import unhurried
 from services.common.serving.unhurried import KEPT_BYTES
 
 # What an actor does, in a process of its own, for it redirects its whole output.
@@ -161,15 +164,20 @@ def test_the_controller_waits_for_no_reader_and_its_last_lines_come_without_anot
     assert sum(lost) + len([one for one in said if one.endswith(LINE)]) == lines
 
 
-def test_a_controller_that_ends_gives_its_reader_a_moment() -> None:
+def test_a_controller_that_ends_gives_its_reader_a_moment_and_tells_what_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reading, writing = os.pipe()
-    found = list[bytes]()
+    found, lines = list[bytes](), 2 * KEPT_BYTES // len(LINE)
+    monkeypatch.setattr(unhurried, "LAST_S", WAIT_S)  # however late its reader begins here
     with os.fdopen(writing, "w") as stream:
         printed = Printed(stream, "cluster")
-        for number in range(200):
+        for number in range(lines):
             printed.write(f"{number} {LINE}\n")
         reader = read_by(reading, found, 0.1)
         printed.close()
     reader.join(WAIT_S)
     os.close(reading)
-    assert len(b"".join(found).splitlines()) == 200
+    *kept, last = (json.loads(line)["message"] for line in b"".join(found).splitlines())
+    assert kept == [f"{number} {LINE}" for number in range(len(kept))], "the first ones, whole"
+    assert last == f"{lines - len(kept)} lines were lost: nobody read them"
