@@ -43,8 +43,10 @@ FAMILY = """
 import os, subprocess, sys, time
 from services.common.serving.process import end_descendants
 code = "import os, sys, time; os.setpgrp(); print(os.getpid(), flush=True); time.sleep(120)"
-other_group = subprocess.Popen([sys.executable, "-c", code])
-below = subprocess.Popen(["sh", "-c", "sleep 120 & echo $!; wait"])
+commands = [sys.executable, "-c", code], ["sh", "-c", "sleep 120 & echo $!; wait"]
+# Each by a pipe of its own: what two write to one may meet in a line.
+children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+print(*[child.stdout.readline().strip() for child in children], flush=True)
 if "leave" in sys.argv:
     sys.stdin.readline()
     end_descendants()
@@ -60,7 +62,7 @@ def family(*argv: str) -> tuple["subprocess.Popen[str]", list[Watched]]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
     )
     assert process.stdout is not None
-    return process, [Watched(int(process.stdout.readline())) for _ in range(2)]
+    return process, [Watched(int(pid)) for pid in process.stdout.readline().split()]
 
 
 def test_a_session_ends_with_all_its_groups() -> None:
