@@ -13,6 +13,7 @@ import pytest
 
 from services.common.serving.channel import connect
 from tests.faults.proxy import FaultProxy
+from tests.support.ports import free_port
 
 WAIT_S = 30.0
 DATA = os.urandom(5000)
@@ -101,11 +102,7 @@ async def test_a_reset_is_seen_as_one_and_new_connections_work() -> None:
 
 
 async def test_a_server_that_is_gone_ends_the_connection() -> None:
-    server = await asyncio.start_server(_echo, "127.0.0.1", 0)
-    port_of_nobody = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    proxy = FaultProxy("127.0.0.1", port_of_nobody)
+    proxy = FaultProxy("127.0.0.1", free_port())
     host, port = (await proxy.start()).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(WAIT_S):

@@ -26,6 +26,7 @@ from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.alone import kernel as alone
 from services.common.kernels.span_attention.alone import source as alone_source
 from services.common.kernels.span_attention.hopper.source import Shape
+from tests.support.told import told
 
 
 class Kernel(NamedTuple):
@@ -102,4 +103,4 @@ def test_what_compiles_on_it_serves(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     assert kernel.usable()
-    assert not caplog.text
+    assert not told(caplog)

@@ -19,6 +19,7 @@ from deploy.cluster.settings import ClusterSettings
 from services.common.metrics.catalogue import PairMetrics
 from services.common.serving.server import Bound
 from tests.support.metrics import value_of
+from tests.support.told import told
 
 BOUND = Bound("h:1", "h:2", "h:3")
 WAIT_S = 30.0
@@ -127,12 +128,12 @@ async def test_a_target_that_hangs_is_started_anew_and_one_line_says_why(
             while held._target in (first, None):
                 await asyncio.sleep(0.005)
         await rig.until("ready")
-        told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("a pair is")]
-        assert told == ["a pair is ready", "a pair is ready no more", "a pair is ready"]
+        states = [record.getMessage() for record in told(caplog) if record.getMessage().startswith("a pair is")]
+        assert states == ["a pair is ready", "a pair is ready no more", "a pair is ready"]
         assert held._drafter is not drafter, "the pair is started anew"
         assert held.status.target_restarts == 1
         assert rig.counted("pair-0", "unhealthy") == 1
-    (line,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    (line,) = [record for record in told(caplog, "deploy") if record.levelno >= logging.ERROR]
     assert vars(line)["pair"] == "pair-0"
     assert vars(line)["unhealthy"] == "target"
     reasons = {"silent": "3 health reads failed", "stuck": "its engine has finished no turn for 31 s"}

@@ -10,6 +10,7 @@ import pytest
 
 from deploy.cluster import ray_watch
 from tests.support.pace import within_s
+from tests.support.ports import free_ports
 
 WAIT_S = 30.0
 
@@ -41,8 +42,12 @@ async def test_a_process_of_ours_that_ends_is_told_at_once(
 
 
 async def test_a_port_that_refuses_three_times_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = {name: await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) for name in "ab"}
-    ports = {name: f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for name, server in servers.items()}
+    own = dict(zip("ab", free_ports(2), strict=True))  # nobody else listens at one that its server left
+    ports = {name: f"127.0.0.1:{port}" for name, port in own.items()}
+    servers = {
+        name: await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+        for name, port in own.items()
+    }
     monkeypatch.setattr(ray_watch, "_addresses", lambda: ports)
     monkeypatch.setattr(ray_watch, "AGAIN_S", 0.02)
     watching = asyncio.create_task(ray_watch.until_lost(joined=True))

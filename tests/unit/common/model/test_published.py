@@ -15,6 +15,7 @@ import torch
 
 from services.common.model import DraftBlock, Target, load_block, load_target
 from services.common.model.drafters.context import BlockContext, load_context
+from tests.support.told import told
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, poisoned_states, span_at, tables
 
 FOLDER = Path(__file__).parent / "published"
@@ -52,8 +53,8 @@ def test_blocks_are_those_of_the_published_code(name: str, length: int, target: 
 def test_a_target_longer_than_its_drafter_is_told_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         drafter_of("long", target)
-    (record,) = caplog.records
+    (record,) = told(caplog)
     assert "made for 64 positions, the target for 512" in record.getMessage()
     caplog.clear()
     drafter_of("last", target)
-    assert not caplog.records
+    assert not told(caplog)

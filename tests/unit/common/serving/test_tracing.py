@@ -1,9 +1,11 @@
 """One trace from client to round, and nothing without OpenTelemetry's endpoint."""
 
-import socket
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,6 +18,7 @@ from services.common.metrics.version import VERSION
 from services.common.serving import measures, tracing
 from tests.support.cases import each
 
+ROOT = Path(__file__).resolve().parents[4]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -137,23 +140,37 @@ def test_spans_arrive_over_otlp() -> None:
     assert collector.seen == {("paceline-target", "paceline.round", PARENT.split("-")[1])}
 
 
-def test_an_end_does_not_wait_for_a_collector_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens at one address; at the other nobody answers. A drained pod has ten seconds beyond its streams."""
+ENDS = f"""
+import socket, time
+from services.common.serving import measures, tracing
+tracing.CLOSE_S = 0.2
+with socket.socket() as away, socket.socket() as silent:
+    away.bind(("127.0.0.1", 0))
+    silent.bind(("127.0.0.1", 0))
+    silent.listen()
+    for port in (away.getsockname()[1], silent.getsockname()[1]):
+        environ = {{tracing.ENDPOINT: f"http://127.0.0.1:{{port}}"}}
+        tracer, kept = tracing.tracer("gateway", environ), measures.measures("gateway", environ)
+        tracer.record("paceline.queue", "{PARENT}", 1, 2)
+        kept.record(measures.REQUEST, 0.5, {{}})
+        began = time.monotonic()
+        tracer.close()
+        kept.close()
+        print(time.monotonic() - began)
+"""
+
+
+def test_an_end_does_not_wait_for_a_collector_that_is_away() -> None:
+    """Nobody listens at one address; at the other nobody answers. A drained pod has ten seconds beyond its streams.
+
+    In a process of its own: what sends goes on for ten seconds, and logs that it failed amid other tests.
+    """
     assert tracing.CLOSE_S <= 4.0
-    monkeypatch.setattr(tracing, "CLOSE_S", 0.2)
-    with socket.socket() as away, socket.socket() as silent:
-        away.bind(("127.0.0.1", 0))
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        for port in (away.getsockname()[1], silent.getsockname()[1]):
-            environ = {tracing.ENDPOINT: f"http://127.0.0.1:{port}"}
-            tracer, kept = tracing.tracer("gateway", environ), measures.measures("gateway", environ)
-            tracer.record("paceline.queue", PARENT, 1, 2)
-            kept.record(measures.REQUEST, 0.5, {})
-            began = time.monotonic()
-            tracer.close()
-            kept.close()
-            assert time.monotonic() - began < 10.0
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    took = [float(line) for line in done.stdout.splitlines()]
+    assert len(took) == 2 and max(took) < 10.0
 
 
 @pytest.mark.parametrize("version", ["01", "7f", "fe"])

@@ -19,6 +19,10 @@ from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
 from services.gateway.fleet.sources import DnsSource, Report, Source, StaticSource, WatchSource
 from tests.support.metrics import value_of
+from tests.support.ports import free_port
+from tests.support.told import told
+
+FLEET = "services.gateway.fleet"
 
 
 def test_the_newest_list_that_names_a_pair_decides() -> None:
@@ -85,24 +89,25 @@ def test_an_outage_is_told_once_and_then_seldom(caplog: pytest.LogCaptureFixture
     now = 0.0
     outage = Outage("controller 127.0.0.1:1", lambda: now)
 
-    def told(until: float) -> list[int]:
+    def seconds(until: float) -> list[int]:
         """Fails twice a second until then; the seconds at which that was told."""
         nonlocal now
         caplog.clear()
         while now < until:
             outage.goes_on(OSError("refused"))
             now += 0.5
-        data: list[Any] = [record.__dict__["data"] for record in caplog.records]
+        data: list[Any] = [record.__dict__["data"] for record in told(caplog, FLEET)]
         assert all((one["source"], one["error"]) == ("controller 127.0.0.1:1", "refused") for one in data)
         return [one["seconds"] for one in data]
 
-    assert told(600.0) == [5], "a controller that starts a little later is not worth a line"
-    assert told(1300.0) == [605, 1205]
+    assert seconds(600.0) == [5], "a controller that starts a little later is not worth a line"
+    assert seconds(1300.0) == [605, 1205]
     caplog.clear()
     outage.over()
     outage.over()
-    assert [record.getMessage() for record in caplog.records] == ["fleet source answers again"], "its end is told once"
-    assert told(1400.0) == [0], "one that answered before is missed at once"
+    said = [record.getMessage() for record in told(caplog, FLEET)]
+    assert said == ["fleet source answers again"], "its end is told once"
+    assert seconds(1400.0) == [0], "one that answered before is missed at once"
 
 
 def test_an_outage_that_nobody_was_told_of_ends_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,13 +115,7 @@ def test_an_outage_that_nobody_was_told_of_ends_without_a_word(caplog: pytest.Lo
     outage = Outage("controller 127.0.0.1:1", lambda: now)
     outage.goes_on(OSError("refused"))
     outage.over()
-    assert caplog.records == []
-
-
-def unused_port() -> str:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{held.getsockname()[1]}"
+    assert told(caplog, FLEET) == []
 
 
 @asynccontextmanager
@@ -132,11 +131,11 @@ async def first_warning(source: Source, caplog: pytest.LogCaptureFixture) -> dic
     directory = Directory([source], lambda pairs: None, GatewayMetrics(CollectorRegistry(), "m"))
     running = asyncio.create_task(directory.run())
     async with asyncio.timeout(30):
-        while not caplog.records:
+        while not told(caplog, FLEET):
             await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    (record,) = caplog.records
+    (record,) = told(caplog, FLEET)
     data: dict[str, Any] = record.__dict__["data"]
     return data
 
@@ -145,14 +144,14 @@ async def test_a_wrong_and_a_dead_watch_address_are_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("services.gateway.fleet.outage.PATIENCE_S", 0.2)
-    dead = unused_port()
-    told = await first_warning(WatchSource(dead, Peers()), caplog)
-    assert told["source"] == f"controller {dead}"
-    assert told["error"].startswith("UNAVAILABLE: ")
+    dead = f"127.0.0.1:{free_port()}"
+    said = await first_warning(WatchSource(dead, Peers()), caplog)
+    assert said["source"] == f"controller {dead}"
+    assert said["error"].startswith("UNAVAILABLE: ")
     caplog.clear()
     async with a_port_of_another_service() as wrong:
-        told = await first_warning(WatchSource(wrong, Peers()), caplog)
-    assert (told["source"], told["error"].split(":")[0]) == (f"controller {wrong}", "UNIMPLEMENTED")
+        said = await first_warning(WatchSource(wrong, Peers()), caplog)
+    assert (said["source"], said["error"].split(":")[0]) == (f"controller {wrong}", "UNIMPLEMENTED")
 
 
 async def test_a_name_is_all_targets_that_it_resolves_to_and_one_that_fails_keeps_them(

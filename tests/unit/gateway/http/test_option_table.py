@@ -20,6 +20,7 @@ from services.gateway.http.schema.options import (
     options,
 )
 from tests.support.cases import each
+from tests.support.told import told
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "m", "prompt": "x"}
@@ -80,7 +81,7 @@ def test_a_client_has_one_line_for_each_ignored_option(caplog: pytest.LogCapture
     for agent in ("one", "one", "two"):
         log.tell("tenant", agent, taken(ChatBody, CHAT | options_sent))
         log.tell("tenant", agent, taken(ChatBody, CHAT | {"temperature": 1}))
-    said = [(vars(record)["user_agent"], vars(record)["option"]) for record in caplog.records]
+    said = [(vars(record)["user_agent"], vars(record)["option"]) for record in told(caplog)]
     names = ["store", "stream_options.include_obfuscation", "user"]
     assert said == [(agent, name) for agent in ("one", "two") for name in names]
     assert set(names) <= IGNORED
@@ -93,11 +94,11 @@ def test_clients_that_the_log_remembers_are_bounded(caplog: pytest.LogCaptureFix
     body, other = (taken(ChatBody, CHAT | {name: "u"}) for name in ("user", "safety_identifier"))
     for number in range(2 * MOST_CLIENTS):
         log.tell("inventor", f"agent {number}", body)
-    assert len(caplog.records) == MOST_CLIENTS + 1
+    assert len(told(caplog)) == MOST_CLIENTS + 1
     for tenant, agent in (("inventor", "late"), ("another", "late")):
         caplog.clear()
         log.tell(tenant, agent, other)
-        said = [(vars(record)["user_agent"], vars(record)["option"]) for record in caplog.records]
+        said = [(vars(record)["user_agent"], vars(record)["option"]) for record in told(caplog)]
         assert said == [(OTHERS if tenant == "inventor" else "late", "safety_identifier")]
 
 
@@ -106,7 +107,7 @@ def test_tenants_that_the_log_remembers_are_bounded(caplog: pytest.LogCaptureFix
     log, body = IgnoredLog(), taken(ChatBody, CHAT | {"user": "u"})
     for number in range(2 * MOST_TENANTS):
         log.tell(f"tenant {number}", "agent", body)
-    assert [vars(record)["tenant"] for record in caplog.records[-2:]] == [f"tenant {MOST_TENANTS - 1}", OTHERS]
+    assert [vars(record)["tenant"] for record in told(caplog)[-2:]] == [f"tenant {MOST_TENANTS - 1}", OTHERS]
 
 
 def test_queries_are_the_same_with_ignored_options() -> None:

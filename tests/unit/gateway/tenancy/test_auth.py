@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.gateway.tenancy.tenants import TenantsError, TenantsFile, digest
+from tests.support.told import told
 
 
 def write(folder: Path, text: str) -> Path:
@@ -96,7 +97,7 @@ async def test_a_file_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         for _ in range(3):
             await tenants.look()
         assert tenants.find("key-b") is found
-        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert [record.levelname for record in told(caplog, "services.gateway.tenancy")] == ["ERROR"]
     write(tmp_path, "tenant = []")
     await tenants.look()
     assert tenants.find("key-b") is None, "the last key can be revoked"

@@ -36,6 +36,7 @@ from services.target.drafting.peer_pid import listener_pid
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
 from tests.support.fakes_arena import SHAPE
 from tests.support.fakes_drafter import Behaviour, FakeDrafter
+from tests.support.told import told
 
 WAIT_S = 30.0
 ARENA = MemfdArena.create(attach.control_tensors(SHAPE))
@@ -246,7 +247,7 @@ def test_a_drafter_that_finds_damage_again_is_refused(
     assert weights.sent == 1
     assert it.commands.empty()
     assert it.failures.empty()
-    assert caplog.records[-1].levelname == "WARNING"
+    assert told(caplog, "services.target.drafting")[-1].levelname == "WARNING"
 
 
 def test_damage_of_the_targets_own_weights_ends_it(

@@ -18,6 +18,7 @@ from services.target.device.exact.shape import Shape, prefill, verify
 from services.target.device.exact.verdict import Verdict, VerdictFile
 from services.target.device.shapes import PackShape, RunnerSettings
 from tests.lossless.pairs import made_up_pair
+from tests.support.told import told
 
 SHAPES = (verify(1, 1), verify(2, 1), verify(2, 4), prefill(1, 8), prefill(4, 8))
 WRONG = verify(2, 4)
@@ -84,7 +85,7 @@ def test_a_shape_that_differs_falls_back_to_own_products(tmp_path: Path, caplog:
     assert found.verdict == Verdict(shapes=5, mended=("verify 2 x 4",), refused=refused)
     assert allowed.refused() == tuple(sorted(refused))
     assert steps.renewed == [WRONG, prefill(1, 8)]
-    (warned,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    (warned,) = [record for record in told(caplog) if record.levelno == logging.WARNING]
     assert vars(warned)["mended"] == ("verify 2 x 4",)
 
 
