@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[4]
 WAIT_S = 60.0
 
 CHILD = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from services.common.serving import parent
 
 def asked(*_):
@@ -27,14 +27,13 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if how == "deaf" else asked)
 parent.GRACE_S = 0.2
 own = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
 parent.end_with_parent()
-print(own.pid, flush=True)
+print(os.getpid(), own.pid, flush=True)
 time.sleep(600)
 """
 PARENT_CODE = """
 import os, subprocess, sys, time
 environment = {**os.environ, sys.argv[2]: str(os.getpid())}
-started = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[3]], env=environment, start_new_session=True)
-print(started.pid, flush=True)
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[3]], env=environment, start_new_session=True)
 time.sleep(600)
 """
 
@@ -52,7 +51,7 @@ def test_a_service_whose_parent_is_killed_ends_and_a_deaf_one_is_ended_with_its_
     command = [sys.executable, "-c", PARENT_CODE, CHILD, PARENT, how]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        child, own = (int(parent.stdout.readline()) for _ in range(2))
+        child, own = map(int, parent.stdout.readline().split())
         parent.kill()
         assert ends(child)
         assert parent.stdout.read() == ("asked\n" if how == "polite" else "")
