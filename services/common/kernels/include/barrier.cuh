@@ -42,3 +42,14 @@ __device__ __forceinline__ void await_phase(unsigned barrier, unsigned parity) {
 __device__ __forceinline__ void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+
+// A stage of a ring, and the phase of its barriers.
+template <int STAGES>
+struct RingTurn {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};

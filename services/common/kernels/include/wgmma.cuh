@@ -35,3 +35,13 @@ __device__ __forceinline__ void hold(int (&sums)[COUNT]) {
 #pragma unroll
   for (int number = 0; number < COUNT; ++number) asm volatile("" : "+r"(sums[number])::"memory");
 }
+
+// Warpgroups that multiply take registers which one that loads gives up.
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}

@@ -3,22 +3,12 @@
 #pragma once
 
 #include "experts/alone/sizes.cuh"
-#include "arithmetic.cuh"
+#include "approximate.cuh"
 #include "linear/cuda/left.cuh"
 
 constexpr int OWN = (COUNT + 31) / 32;  // experts of a lane: each 32nd
 
-__device__ __forceinline__ float power(float x) {
-  float result;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, 1.44269504f)));
-  return result;
-}
-
-__device__ __forceinline__ float divided(float x, float by) {
-  float quotient;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(by));
-  return quotient;
-}
+__device__ __forceinline__ float exponential(float x) { return exp2_approx(__fmul_rn(x, 1.44269504f)); }
 
 struct RowChoice {
   int expert;    // of a lane's rank
@@ -52,7 +42,7 @@ struct LaneKeys {
     long long sum = 0;
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
-      weight[own] = power(__fsub_rn(weight[own], best));
+      weight[own] = exponential(__fsub_rn(weight[own], best));
       sum += __float2ll_rz(__fadd_rn(__fmul_rn(weight[own], 1099511627776.f), 0.5f));
     }
 #pragma unroll
@@ -61,7 +51,7 @@ struct LaneKeys {
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
       const bool inside = own * 32 + lane < COUNT;
-      const float share = divided(weight[own], total);
+      const float share = div_full(weight[own], total);
       odd |= inside && share != share;
       key[own] = inside ? (share > 0.f ? __float_as_int(share) : 0) : -1;
       weight[own] = __int_as_float(key[own]);
@@ -75,10 +65,10 @@ struct LaneKeys {
       const bool inside = expert < COUNT;
       float logit = inside ? number(gates[expert]) : -infinite();
       if (rating.cap > 0.f) {
-        const float apart = __fadd_rn(power(__fmul_rn(logit, __fdiv_rn(2.f, rating.cap))), 1.f);
-        logit = __fmul_rn(rating.cap, __fsub_rn(1.f, divided(2.f, apart)));
+        const float apart = __fadd_rn(exponential(__fmul_rn(logit, __fdiv_rn(2.f, rating.cap))), 1.f);
+        logit = __fmul_rn(rating.cap, __fsub_rn(1.f, div_full(2.f, apart)));
       }
-      const float rate = divided(1.f, __fadd_rn(power(__fsub_rn(0.f, logit)), 1.f));
+      const float rate = div_full(1.f, __fadd_rn(exponential(__fsub_rn(0.f, logit)), 1.f));
       const float asked = __fadd_rn(rate, inside ? number(rating.bias[expert]) : 0.f);
       const bool there = asked == asked;
       odd |= inside && !there;
@@ -126,7 +116,7 @@ __device__ __forceinline__ RowChoice choose(const unsigned short* gates, const R
     if (lane == rank) mine = {one, weight};
     sum = __fadd_rn(sum, weight);
   }
-  if (RENORM || RATED) mine.weight = divided(mine.weight, sum);
+  if (RENORM || RATED) mine.weight = div_full(mine.weight, sum);
   if (odd) mine.weight = __int_as_float(0x7FC00000);
   if (rating.factor != 1.f) mine.weight = __fmul_rn(mine.weight, rating.factor);
   return mine;

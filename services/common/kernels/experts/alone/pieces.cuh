@@ -4,8 +4,9 @@
 
 #include "experts/alone/sizes.cuh"
 #include "barrier.cuh"
-#include "bfloat16.cuh"
+#include "e4m3.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
 
 struct RowRing {
   unsigned memory;  // all of a CTA's, shared
@@ -13,16 +14,6 @@ struct RowRing {
   __device__ unsigned slot(int stage) const { return memory + stage * SLOT; }
   __device__ unsigned full(int stage) const { return memory + BARRIERS_AT + stage * 16; }
   __device__ unsigned empty(int stage) const { return full(stage) + 8; }
-};
-
-// A stage and the phase of its barriers.
-struct StagePlace {
-  int stage = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
 };
 
 // Has a map at hand before its first load.
@@ -40,31 +31,6 @@ __device__ __forceinline__ void load_gated(unsigned to, const TensorMap* map, in
       : "memory");
 }
 
-__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&left)[4], uint2 right) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right.x), "r"(right.y));
-}
-
-// Two codes of a word, whose bits stand where those of bfloat16 do, times their scale, which is raised by 2^120: one rounding.
-__device__ __forceinline__ unsigned widened(unsigned pair, unsigned scale) {
-  if constexpr (SHORT) {
-    asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
-    return pair;
-  }
-  const float large = __uint_as_float(scale);
-  return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
-}
-__device__ __forceinline__ unsigned upper(unsigned codes) { return (codes & 0x80008000u) | (codes >> 4 & 0x07F007F0u); }
-__device__ __forceinline__ unsigned lower(unsigned codes) { return (codes << 8 & 0x80008000u) | (codes << 4 & 0x07F007F0u); }
-
-__device__ __forceinline__ void load_four(unsigned from, unsigned (&words)[4]) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(from)
-               : "memory");
-}
-
 // A stage's inputs of a warp's lines and of the row, as lanes multiply them. All columns of the right operand are the row, so
 // lanes of a column read the same.
 struct StageOperands {
@@ -75,12 +41,9 @@ struct StageOperands {
 #pragma unroll
     for (int at = 0; at < 4; ++at) {
       if constexpr (CODED)
-        load_four(from + (lane / 4 + at % 2 * 8) * ROW + ((lane % 4 * 2 + at / 2) ^ lane / 4) * 16, lines[at]);
+        load_words(lines[at], from + (lane / 4 + at % 2 * 8) * ROW + ((lane % 4 * 2 + at / 2) ^ lane / 4) * 16);
       else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(lines[at][0]), "=r"(lines[at][1]), "=r"(lines[at][2]), "=r"(lines[at][3])
-                     : "r"(from + lane % 16 * ROW + ((at * 2 + lane / 16) ^ lane % 8) * 16)
-                     : "memory");
+        load_blocks(lines[at], from + lane % 16 * ROW + ((at * 2 + lane / 16) ^ lane % 8) * 16);
     }
 #pragma unroll
     for (int at = 0; at < INPUTS / 16; ++at) row[at] = *reinterpret_cast<const uint2*>(words + at * 8 + lane % 4 * 2);
@@ -92,11 +55,11 @@ struct StageOperands {
     for (int at = 0; at < INPUTS / 16; ++at) {
       if constexpr (CODED) {
         const unsigned first = lines[at / 4 * 2][at % 4], second = lines[at / 4 * 2 + 1][at % 4];
-        const unsigned left[4] = {widened(upper(first), scales.x), widened(upper(second), scales.y),
-                                  widened(lower(first), scales.x), widened(lower(second), scales.y)};
-        multiply(sums, left, row[at]);
+        const unsigned left[4] = {scaled_codes(upper_codes(first), scales.x), scaled_codes(upper_codes(second), scales.y),
+                                  scaled_codes(lower_codes(first), scales.x), scaled_codes(lower_codes(second), scales.y)};
+        multiply(sums, left, row[at].x, row[at].y);
       } else {
-        multiply(sums, lines[at], row[at]);
+        multiply(sums, lines[at], row[at].x, row[at].y);
       }
     }
   }
@@ -116,7 +79,7 @@ struct StageScales {
 
 // Adds up a piece in order. While a stage is multiplied the next one is read; what was read is given back.
 template <int STEPS>
-__device__ __forceinline__ void sum_up(float (&sums)[4], const RowRing& ring, StagePlace& place, const unsigned* words,
+__device__ __forceinline__ void sum_up(float (&sums)[4], const RowRing& ring, RingTurn<STAGES>& place, const unsigned* words,
                                        const StageScales& scales, bool busy, int warp, int lane) {
   StageOperands next;
   await_phase(ring.full(place.stage), place.parity);

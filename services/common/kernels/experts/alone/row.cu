@@ -55,7 +55,7 @@ __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(TH
 struct PieceLoader {
   const RowTask& task;
   const RowMemory& own;
-  StagePlace place;
+  RingTurn<STAGES> place;
   int filled = 0;
 
   __device__ int take() const { return (int)atomicAdd(&task.shared->taken, 1u); }
@@ -139,7 +139,7 @@ struct PieceMultiplier {
   const RowMemory& own;
   int warp, lane;
   unsigned mark;
-  StagePlace place;
+  RingTurn<STAGES> place;
 
   __device__ static int word_of(int pair) { return pair / 8 * 8 + pair % 4 * 2 + pair % 8 / 4; }
 

@@ -9,6 +9,7 @@
 #include "bfloat16.cuh"
 #include "pdl.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
 #include "wgmma.cuh"
 #include "experts/tiles/tile_lines.cuh"
 #include "linear/cuda/left.cuh"
@@ -46,17 +47,13 @@ __device__ __forceinline__ void load_lines(unsigned to, const TileTask& task, co
     load<false>(to, task.map, step * 64, work.expert * OUTPUTS + work.band * BAND, barrier, 0, USED);
 }
 
-__device__ __forceinline__ void copy_sixteen(unsigned to, const unsigned short* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-
 // A warpgroup that fills the ring: each thread copies sixteen bytes of every sixteenth row.
 struct TileFiller {
   static constexpr int EACH = PLACES / (LOADING / 8);
   const TileTask& task;
   const TileRing ring;
   int thread;
-  TileTurn turn;
+  RingTurn<STAGES> turn;
   int filled = 0;
 
   __device__ void fill(const WorkTile& work) {
@@ -84,7 +81,7 @@ struct TileFiller {
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel) copy_sixteen(to + panel * PANEL_BYTES, at + panel * 64, there);
       }
-      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full) : "memory");
+      arrive_with_copies(full);
       ++filled;
       turn.advance();
     }
@@ -95,19 +92,13 @@ struct TileFiller {
   }
 };
 
-__device__ __forceinline__ unsigned turned(unsigned eight) {
-  unsigned result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(eight));
-  return result;
-}
-
 struct TileMultiplier {
   const TileTask& task;
   const TileRing ring;
   float* roots;
   int* targets;
   int group, warp, lane;
-  TileTurn turn;
+  RingTurn<STAGES> turn;
 
   // What rows are multiplied by for their norm, and where results of places lie.
   __device__ void read_places(const WorkTile& work) const {
@@ -156,7 +147,7 @@ struct TileMultiplier {
     int before = 0;
     for (int step = 0; step < STEPS; ++step) {
       await_phase(ring.full(turn.stage), turn.parity);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // rows were not copied by TMA
+      publish();  // rows were not copied by TMA
       if constexpr (CODED) {
 #pragma unroll
         for (int own = 0; own < HALVES * 2; ++own) scales[own] = __shfl_sync(~0u, mine[own], step);
@@ -249,10 +240,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   allow_next();
   const int items = *count * BANDS;
   if (warp >= GROUPS * 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(56));
+    give_registers<56>();
     TileFiller{task, ring, (int)threadIdx.x - GROUPS * 128}.run(items);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(224));
+    take_registers<224>();
     TileMultiplier{
         task,     ring, reinterpret_cast<float*>(mine + ROOTS_AT), reinterpret_cast<int*>(mine + TARGETS_AT), warp / 4,
         warp % 4, lane}

@@ -6,7 +6,8 @@
 
 #include "experts/tiles/tile_sizes.cuh"
 #include "barrier.cuh"
-#include "bfloat16.cuh"
+#include "e4m3.cuh"
+#include "warp.cuh"
 #include "wgmma.cuh"
 
 constexpr int HALVES = GROUP_LINES / 64;
@@ -20,30 +21,8 @@ struct TileRing {
   __device__ unsigned empty(int stage) const { return full(stage) + 8; }
 };
 
-struct TileTurn {
-  int stage = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
-
 template <int ROWS>
 using TileSums = float[HALVES][ROWS / 2];
-
-__device__ __forceinline__ unsigned widened_codes(unsigned pair, unsigned scale) {
-  if constexpr (SHORT) {
-    asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(scale));
-    return pair;
-  }
-  const float large = __uint_as_float(scale);
-  return pair_of(__fmul_rn(low_of(pair), large), __fmul_rn(high_of(pair), large));
-}
-__device__ __forceinline__ unsigned upper_codes(unsigned codes) { return (codes & 0x80008000u) | (codes >> 4 & 0x07F007F0u); }
-__device__ __forceinline__ unsigned lower_codes(unsigned codes) {
-  return (codes << 8 & 0x80008000u) | (codes << 4 & 0x07F007F0u);
-}
 
 template <int ROWS>
 __device__ __forceinline__ void multiply_described(float (&sums)[ROWS / 2], unsigned long long lines, unsigned long long rows) {
@@ -74,13 +53,6 @@ __device__ __forceinline__ void multiply_numbers(TileSums<ROWS>& sums, const Til
   end_products();
 }
 
-__device__ __forceinline__ void load_codes(unsigned from, unsigned (&words)[4]) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(from)
-               : "memory");
-}
-
 // Codes are widened in registers, sixteen inputs while those before are multiplied. `scales` are those of a lane's lines.
 template <int ROWS>
 __device__ __forceinline__ void multiply_codes(TileSums<ROWS>& sums, unsigned (&left)[2][HALVES][4], const TileRing& ring,
@@ -92,16 +64,16 @@ __device__ __forceinline__ void multiply_codes(TileSums<ROWS>& sums, unsigned (&
     if (sixteen % 4 == 0) {
 #pragma unroll
       for (int own = 0; own < HALVES * 2; ++own)
-        load_codes(line + (own / 2 * 64 + own % 2 * 8) * ROW + ((lane % 4 * 2 + sixteen / 4) ^ lane / 4) * 16, codes[own]);
+        load_words(codes[own], line + (own / 2 * 64 + own % 2 * 8) * ROW + ((lane % 4 * 2 + sixteen / 4) ^ lane / 4) * 16);
     }
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       const unsigned first = codes[half * 2][sixteen % 4], second = codes[half * 2 + 1][sixteen % 4];
       unsigned (&four)[4] = left[sixteen % 2][half];
-      four[0] = widened_codes(upper_codes(first), scales[half * 2]);
-      four[1] = widened_codes(upper_codes(second), scales[half * 2 + 1]);
-      four[2] = widened_codes(lower_codes(first), scales[half * 2]);
-      four[3] = widened_codes(lower_codes(second), scales[half * 2 + 1]);
+      four[0] = scaled_codes(upper_codes(first), scales[half * 2]);
+      four[1] = scaled_codes(upper_codes(second), scales[half * 2 + 1]);
+      four[2] = scaled_codes(lower_codes(first), scales[half * 2]);
+      four[3] = scaled_codes(lower_codes(second), scales[half * 2 + 1]);
 #pragma unroll
       for (int at = 0; at < 4; ++at) asm volatile("" : "+r"(four[at])::"memory");
     }

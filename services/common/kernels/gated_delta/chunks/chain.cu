@@ -226,7 +226,7 @@ __device__ __forceinline__ void begin(Pipe& pipe) {
       barrier_init(shared_address(&pipe.full[stage]), 1);
       barrier_init(shared_address(&pipe.empty[stage]), CHAIN_WARPS);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
 }

@@ -7,6 +7,7 @@
 #include "barrier.cuh"
 #include "pdl.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 #include "gated_delta/rounds/block.cuh"
 #include "gated_delta/rounds/factors.cuh"
@@ -218,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       ChunkBlock block(pair, own);
       if (read) factor<true>(block, warp, lane);
       if (through) factor<false>(block, warp, lane);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      publish();
       __syncthreads();
       const int line = at * heads + head + own;
       if (warp == 0)

@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include "approximate.cuh"
+
 typedef unsigned short half_t;
 typedef long long int64;
 
@@ -15,23 +17,11 @@ __device__ __forceinline__ float nan() { return __int_as_float(0x7FC00000); }
 __device__ __forceinline__ float wide(half_t x) { return __uint_as_float((unsigned)x << 16); }
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) < __int_as_float(0x7F800000); }
 
-__device__ __forceinline__ float power(float x) {
-  float result;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, LOG2_E)));
-  return result;
-}
-
-__device__ __forceinline__ float root(float x) {
-  float result;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
+__device__ __forceinline__ float power(float x) { return exp2_approx(__fmul_rn(x, LOG2_E)); }
 
 // Beside 1, a power below the least normal number is nothing, so that it may become zero.
 __device__ __forceinline__ float sigmoid(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(x, -LOG2_E)));
-  const float r = root(__fadd_rn(power, 1.f));
+  const float r = rsqrt_approx_ftz(__fadd_rn(exp2_approx_ftz(__fmul_rn(x, -LOG2_E)), 1.f));
   return __fmul_rn(r, r);
 }
 
@@ -39,8 +29,7 @@ __device__ __forceinline__ float silu(float x) { return __fmul_rn(x, sigmoid(x))
 
 __device__ __forceinline__ float softplus(float x) {
   const float y = power(__fsub_rn(0.f, fabsf(x)));
-  float s;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(s) : "f"(y), "f"(__fadd_rn(y, 2.f)));
+  const float s = div_full(y, __fadd_rn(y, 2.f));
   const float t = __fmul_rn(s, s);
   float series = __fadd_rn(__fmul_rn(t, 1.f / 17.f), 1.f / 15.f);
   series = __fadd_rn(__fmul_rn(t, series), 1.f / 13.f);

@@ -17,11 +17,12 @@ struct Couples {
     for (int low = 1; low >= 0; --low) {
 #pragma unroll
       for (int deep = 0; deep < DIM; deep += 16)
-        load_four(rows_of[low][deep / 16], rows + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
+        load_blocks(rows_of[low][deep / 16],
+                    rows + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
 #pragma unroll
       for (int deep = 0; deep < DIM; deep += 32)
-        load_four(keys_of[low][deep / 32],
-                  keys + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
+        load_blocks(keys_of[low][deep / 32],
+                    keys + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
     }
   }
   // The terms are high by low, low by high, high by high.
@@ -29,7 +30,7 @@ struct Couples {
 #pragma unroll
     for (int deep = 0; deep < DIM / 16; ++deep) {
       const unsigned (&by)[4] = keys_of[term == 0][deep / 2];
-      multiply(sums, rows_of[term == 1][deep], by[deep % 2 * 2], by[deep % 2 * 2 + 1]);
+      multiply_halves(sums, rows_of[term == 1][deep], by[deep % 2 * 2], by[deep % 2 * 2 + 1]);
     }
   }
 };

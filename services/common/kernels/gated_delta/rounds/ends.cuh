@@ -61,7 +61,7 @@ __device__ __forceinline__ void end_row(const Block& block, int row, int lane, u
   const float gate[4] = {low_of(z.x), high_of(z.x), low_of(z.y), high_of(z.y)};
   const float weight[4] = {low_of(norm.x), high_of(norm.x), low_of(norm.y), high_of(norm.y)};
   const int64 units = sum_of_warp(square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]));
-  const float scale = root(__fadd_rn(__fmul_rn(from_squares(units), 1.f / DIM), eps));
+  const float scale = rsqrt_approx_ftz(__fadd_rn(__fmul_rn(from_squares(units), 1.f / DIM), eps));
   float y[4];
 #pragma unroll
   for (int each = 0; each < 4; ++each)

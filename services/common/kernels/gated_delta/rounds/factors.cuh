@@ -25,14 +25,14 @@ __device__ __forceinline__ void factor_sums(const Block& block, int warp, int la
     unsigned tile[COUNT];
 #pragma unroll
     for (int part = 0; part < COUNT; ++part) tile[part] = shared_address(kind ? block.values : block.keys) + at[part];
-    load_four(high[kind], weights + kind * 2 * TILE);
+    load_blocks(high[kind], weights + kind * 2 * TILE);
 #pragma unroll
     for (int part = 0; part < COUNT; ++part)
-      if (kind == 0 || values >> part & 1) load_four_turned(by_low[part][kind], tile[part] + 2 * ROWS_BYTES);
-    load_four(low[kind], weights + (kind * 2 + 1) * TILE);
+      if (kind == 0 || values >> part & 1) load_turned(by_low[part][kind], tile[part] + 2 * ROWS_BYTES);
+    load_blocks(low[kind], weights + (kind * 2 + 1) * TILE);
 #pragma unroll
     for (int part = 0; part < COUNT; ++part)
-      if (kind == 0 || values >> part & 1) load_four_turned(by_high[part][kind], tile[part]);
+      if (kind == 0 || values >> part & 1) load_turned(by_high[part][kind], tile[part]);
   }
   // Small terms first; of keys high by low, of values low by high begins. Four sums are added side by side.
 #pragma unroll
@@ -44,7 +44,7 @@ __device__ __forceinline__ void factor_sums(const Block& block, int warp, int la
       const bool by_rest = term == kind;
       const unsigned (&left)[4] = term == 1 - kind ? low[kind] : high[kind];
       const unsigned (&right)[4] = by_rest ? by_low[part][kind] : by_high[part][kind];
-      multiply(sums[part][kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
+      multiply_halves(sums[part][kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "warp.cuh"
 #include "wgmma.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 
@@ -18,19 +19,7 @@ __device__ __forceinline__ unsigned eight_at(int panel_bytes, int row, int colum
 // Lines of the factors lie as `descriptor` says; keys have their columns side by side, panels of them apart.
 __device__ __forceinline__ unsigned long long columns_at(unsigned address) { return turned_descriptor(address, ROWS_BYTES); }
 
-__device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address));
-}
-
-__device__ __forceinline__ void load_four_turned(unsigned (&to)[4], unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address));
-}
-
-__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ __forceinline__ void multiply_halves(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])

@@ -6,6 +6,7 @@
 #include "build.cuh"
 #include "barrier.cuh"
 #include "pdl.cuh"
+#include "warp.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 #include "gated_delta/rounds/block.cuh"
 #include "gated_delta/rounds/ends.cuh"
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       if (start + (each + 1) * BLOCK > length) factor<true>(memory.blocks[each], warp, lane);
       if (start + (each + 1) * BLOCK < reach) factor<false>(memory.blocks[each], warp, lane);
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    publish();
     __syncthreads();
 #pragma unroll 1
     for (int each = 0; each < count; ++each) {

@@ -126,7 +126,7 @@ __device__ __forceinline__ int64 squares(const float (&x)[4]) {
 }
 
 // What a row whose squares have that sum is multiplied by, so that its length is 1.
-__device__ __forceinline__ float by_length(int64 units) { return root(__fadd_rn(from_squares(units), 1e-6f)); }
+__device__ __forceinline__ float by_length(int64 units) { return rsqrt_approx_ftz(__fadd_rn(from_squares(units), 1e-6f)); }
 
 __device__ __forceinline__ void limit(float (&x)[4], float by) {
 #pragma unroll

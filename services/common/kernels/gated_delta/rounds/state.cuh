@@ -40,7 +40,7 @@ struct State {
   __device__ __forceinline__ void times(unsigned factors, float (&sums)[COUNT]) const {
 #pragma unroll
     for (int number = 0; number < COUNT; ++number) sums[number] = 0.f;
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    begin_products();
 #pragma unroll
     for (int term = 0; term < 3; ++term) {  // low by high, high by low, high by high
 #pragma unroll
@@ -54,8 +54,8 @@ struct State {
           multiply_32(sums, columns, by, term + step > 0);
       }
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    end_products();
+    await_products<0>();
 #pragma unroll
     for (int number = 0; number < COUNT; ++number) {
       asm volatile("" : "+f"(sums[number])::"memory");
@@ -117,14 +117,13 @@ __device__ __forceinline__ void advance(const Block& block, const float (&found)
   operand(update, high, low);
   const float whole = block.since[BLOCK - 1];
   const unsigned long long keys = columns_at(shared_address(block.keys)), rest = keys + (2 * ROWS_BYTES >> 4);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  begin_products();
   multiply_128(x, low, keys, 0);
   multiply_128(x, high, rest, 1);
   multiply_128(x, high, keys, 1);
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-  for (int number = 0; number < DIM / 2; ++number) asm volatile("" : "+f"(x[number])::"memory");
+  end_products();
+  await_products<0>();
+  hold(x);
 #pragma unroll
   for (int first = 0; first < DIM / 2; first += LOADED) {
     float old[LOADED];

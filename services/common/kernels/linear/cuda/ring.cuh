@@ -46,7 +46,7 @@ __device__ __forceinline__ void begin_ring(const Ring& ring, unsigned arrivals) 
       barrier_init(ring.full_at(stage), 1);
       barrier_init(ring.empty_at(stage), arrivals);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   cluster_arrive<CLUSTER>();

@@ -87,11 +87,7 @@ struct TileLoader {
 
   __device__ void run(int total) {
     begin(total);
-    int into = 0;
-    unsigned parity = 0;
-    for (int number = STAGES; number < total; ++number) {
-      next(into, parity);
-      if (++into == STAGES) into = 0, parity ^= 1;
-    }
+    RingTurn<STAGES> turn;
+    for (int number = STAGES; number < total; ++number, turn.advance()) next(turn.stage, turn.parity);
   }
 };

@@ -64,13 +64,8 @@ __device__ __forceinline__ void apply_all(const Sum (&sums)[LINES / 2], const Sc
 }
 
 // Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.
-struct Turn {
-  int stage, later;
-  unsigned parity;
-
-  __device__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
+struct Turn : RingTurn<STAGES> {
+  int later;
 };
 
 // Says that a warp needs the stage before its turn no more. Nobody waits for the last ones, so nobody hears of them: a CTA may
@@ -206,16 +201,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
 
   TileLoader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp >= GROUPS * 4) {
-    if constexpr (ROOMY) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
+    if constexpr (ROOMY) give_registers<LEFT>();
     if (warp == GROUPS * 4 && elected()) loader.run(total);
     __syncwarp();
   } else {
-    if constexpr (ROOMY && !BESIDE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
+    if constexpr (ROOMY && !BESIDE) take_registers<TAKEN>();
     const int group = warp / 4, in_tile = group * 64 + warp % 4 * 16 + lane / 4;
     if (BESIDE && threadIdx.x == 0) loader.begin(total);
     __syncwarp();
     await_previous();
-    Turn turn{0, total - STAGES, 0};
+    Turn turn{{}, total - STAGES};
     Waiting waiting;
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
       int line = tiles.line(tile), row = tiles.row(tile) + in_tile;

@@ -81,14 +81,13 @@ struct Band {
 
     __device__ void run(int steps) const {
       begin(steps);
-      int stage = 0;
-      unsigned parity = 0;
+      RingTurn<STAGES> turn;
       for (int step = STAGES; step < steps; ++step) {
-        await_phase(ring.empty_at(stage), parity);
-        expect(stage);
-        rows(step, stage);
-        weights(step, stage);
-        if (++stage == STAGES) stage = 0, parity ^= 1;
+        await_phase(ring.empty_at(turn.stage), turn.parity);
+        expect(turn.stage);
+        rows(step, turn.stage);
+        weights(step, turn.stage);
+        turn.advance();
       }
     }
   };
@@ -246,18 +245,18 @@ struct Band {
 #pragma unroll
       for (int at = 0; at < SUMS; ++at) sums[tile][at] = 0.f;
     hold(sums);
-    int stage = 0, before = 0;
-    unsigned parity = 0;
+    RingTurn<STAGES> turn;
+    int before = 0;
     for (int step = 0; step < steps; ++step) {
-      await_phase(ring.full_at(stage), parity);
-      multiply(sums, ring, stage);
-      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      await_phase(ring.full_at(turn.stage), turn.parity);
+      multiply(sums, ring, turn.stage);
+      await_products<1>();
       // Nobody waits for the last stages to be empty.
       if (step > 0 && step - 1 + STAGES < steps && lane == 0) arrive(ring.empty_at(before));
-      before = stage;
-      if (++stage == STAGES) stage = 0, parity ^= 1;
+      before = turn.stage;
+      turn.advance();
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    await_products<0>();
     hold(sums);
     if constexpr (KIND == PLAIN || KIND == GATES) end_normed(sums, ends, roots, beside, first, lane, warp);
     if constexpr (KIND == GATED) end_gated(sums, ends, roots, first, lane, warp);

@@ -76,8 +76,8 @@ struct RowPart {
       unsigned weights[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        weights[half] =
-            pair_of(power(__fmaf_rn(own[step][half].x, scale, offset)), power(__fmaf_rn(own[step][half].y, scale, offset)));
+        weights[half] = pair_of(exp2_approx_ftz(__fmaf_rn(own[step][half].x, scale, offset)),
+                                exp2_approx_ftz(__fmaf_rn(own[step][half].y, scale, offset)));
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair)
         multiply(sum[pair], weights[0], weights[1], values.pairs[step * 2][pair], values.pairs[step * 2 + 1][pair]);
@@ -118,7 +118,7 @@ __device__ __forceinline__ void merge(const TeamShares& shares, int count, int t
     sum.x = __fmaf_rn(parts[split].x, by, sum.x), sum.y = __fmaf_rn(parts[split].y, by, sum.y);
   }
   const float by = mass > 0.f ? mass : 1.f;
-  unsigned pair = pair_of(quotient(sum.x, by), quotient(sum.y, by));
+  unsigned pair = pair_of(div_full(sum.x, by), div_full(sum.y, by));
   if constexpr (GATED) pair = pair_of(__fmul_rn(low_of(pair), gate), __fmul_rn(high_of(pair), gate));
   *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair;
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "approximate.cuh"
 #include "bfloat16.cuh"
 
 // As the library of Triton's programs computes it, for numbers from 1 to 2 or NaN.
@@ -20,7 +21,6 @@ __device__ __forceinline__ float logarithm(float x) {
 
 __device__ __forceinline__ float gate_of(unsigned short bits, float by) {
   const float gate = low_of(pair_of(__fmul_rn(__uint_as_float((unsigned)bits << 16), by), 0.f));
-  float power;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.f, fabsf(gate)), 1.44269504f)));
+  const float power = exp2_approx(__fmul_rn(__fsub_rn(0.f, fabsf(gate)), 1.44269504f));
   return __fadd_rn(fmaxf(gate, 0.f), logarithm(__fadd_rn(power, 1.f)));
 }

@@ -8,13 +8,6 @@
 
 constexpr unsigned ONES = 0x3F803F80;  // two of them
 
-// An eight by eight of which a lane has a pair in a row becomes one of which it has a pair in a column.
-__device__ __forceinline__ unsigned turned(unsigned pair) {
-  unsigned result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
-}
-
 struct RowQueries {
   unsigned pairs[STEPS][2];
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "build.cuh"
+#include "warp.cuh"
 #include "span_attention/alone/instructions.cuh"
 #include "span_attention/alone/queries.cuh"
 #include "span_attention/alone/rows.cuh"

@@ -127,7 +127,7 @@ __device__ __forceinline__ void score_tiles(const Walk& walk, KvRing& ring, Hand
     ask();  // behind the last tile scores are of no use
 #pragma unroll
     for (int number = 0; number < TOKENS / 2; ++number)
-      if (number % 4 / 2 < HALVES) logs[number] = power(logs[number]);
+      if (number % 4 / 2 < HALVES) logs[number] = exp2_approx_ftz(logs[number]);
     pack(weights, logs);
     to.leave(weights, higher, fade);
     await();

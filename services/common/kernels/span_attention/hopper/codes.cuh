@@ -41,15 +41,6 @@ __device__ __forceinline__ unsigned factors_of(int exponent) {
   return exponent == NO_NUMBER ? NANS : unsigned(exponent + 127) * POWERS_APART;
 }
 
-__device__ __forceinline__ uint4 load_codes(unsigned from) {
-  uint4 codes;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(codes.x), "=r"(codes.y), "=r"(codes.z), "=r"(codes.w)
-               : "r"(from)
-               : "memory");
-  return codes;
-}
-
 __device__ __forceinline__ int load_exponent(unsigned from) {
   int exponent;
   asm volatile("ld.shared.s8 %0, [%1];" : "=r"(exponent) : "r"(from) : "memory");
@@ -85,13 +76,13 @@ struct Widener {
   }
 
   __device__ __forceinline__ void widen(unsigned from, unsigned from_exponents, unsigned to) const {
-    uint4 loaded[EIGHTS][PANELS];
+    unsigned loaded[EIGHTS][PANELS][4];
     int found[EIGHTS];
 #pragma unroll
     for (int eight = 0; eight < EIGHTS; ++eight) {
 #pragma unroll
       for (int panel = 0; panel < PANELS; ++panel)
-        loaded[eight][panel] = load_codes(from + eight * 8 * SIZE + (codes ^ panel << 6));
+        load_words(loaded[eight][panel], from + eight * 8 * SIZE + (codes ^ panel << 6));
       found[eight] = load_exponent(from_exponents + exponents + eight * 8 * KV_HEADS);
     }
 #pragma unroll
@@ -99,10 +90,10 @@ struct Widener {
       const unsigned factors = factors_of(found[eight]);
 #pragma unroll
       for (int panel = 0; panel < PANELS; ++panel) {
-        const uint4 sixteen = loaded[eight][panel];
+        const unsigned (&sixteen)[4] = loaded[eight][panel];
         const unsigned at = to + panel * HALF_TILE + eight * 8 * PANEL_BYTES;
-        store_shared(at + numbers, widened(sixteen.x, sixteen.y, above, factors));
-        store_shared(at + (numbers ^ 16), widened(sixteen.z, sixteen.w, above, factors));
+        store_shared(at + numbers, widened(sixteen[0], sixteen[1], above, factors));
+        store_shared(at + (numbers ^ 16), widened(sixteen[2], sixteen[3], above, factors));
       }
     }
   }

@@ -57,7 +57,7 @@ struct ItemEnds {
 #pragma unroll
         for (int each = 0; each < 4; ++each) {
           const int number = (eight + each) * 4 + half * 2;
-          pairs[each] = pair_of(quotient(part.sum[number], by), quotient(part.sum[number + 1], by));
+          pairs[each] = pair_of(div_full(part.sum[number], by), div_full(part.sum[number + 1], by));
         }
         turn(pairs, lane);
         if (there) *reinterpret_cast<uint4*>(to + eight * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);

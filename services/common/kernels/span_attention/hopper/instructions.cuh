@@ -6,14 +6,9 @@
 #include "barrier.cuh"
 #include "cluster.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
+#include "wgmma.cuh"
 #include "span_attention/hopper/sizes.cuh"
-
-// Copies 16 bytes into shared memory beside other work, or as many zeros where none are there.
-__device__ __forceinline__ void copy_shared(unsigned to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-
-__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ void store_shared(unsigned to, uint4 numbers) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(numbers.x), "r"(numbers.y), "r"(numbers.z),
@@ -21,8 +16,7 @@ __device__ __forceinline__ void store_shared(unsigned to, uint4 numbers) {
                : "memory");
 }
 
-// What a thread has stored in shared memory is seen by the tensor cores, once others know of it. A barrier is of so many threads.
-__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A barrier is of so many threads.
 __device__ __forceinline__ void publish_shared(int barrier, int threads) {
   publish();
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -57,16 +51,6 @@ __device__ __forceinline__ void end_turn(int group) {
     asm volatile("bar.arrive %0, %1;" ::"r"(FIRST_TURN + (group + 1) % GROUPS), "n"(GROUPS * THREADS) : "memory");
 }
 
-// Warpgroups that multiply take registers which one that loads gives up.
-template <int COUNT>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-template <int COUNT>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-
 // Where it lies, in a way that the compiler keeps and does not compute at every use.
 __device__ __forceinline__ unsigned kept(unsigned address) {
   asm volatile("" : "+r"(address));
@@ -84,16 +68,7 @@ __device__ __forceinline__ void hold(const unsigned (&weights)[TOKENS / 16][4]) 
 
 constexpr unsigned ONES = 0x3F803F80;  // two of them
 
-// Adds sixteen weights of each of a warp's rows to each of eight columns.
-__device__ __forceinline__ void multiply_ones(float (&sums)[4], const unsigned (&weights)[4]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(ONES));
-}
-
-// Stores four blocks of eight rows of eight numbers, a register of each of a lane's; lanes say where a row lies.
+// Stores blocks as `load_blocks` loads them.
 __device__ __forceinline__ void store_blocks(unsigned to, const unsigned (&blocks)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(blocks[0]), "r"(blocks[1]),
                "r"(blocks[2]), "r"(blocks[3])
@@ -126,21 +101,6 @@ __device__ __forceinline__ void load_bytes(unsigned to, const void* from, unsign
                : "memory");
 }
 
-// Loads four such blocks as `store_blocks` stores them, or turned.
-__device__ __forceinline__ void load_blocks(unsigned (&blocks)[4], unsigned from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ __forceinline__ void load_turned(unsigned (&blocks)[4], unsigned from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(blocks[0]), "=r"(blocks[1]), "=r"(blocks[2]), "=r"(blocks[3])
-               : "r"(from)
-               : "memory");
-}
-
 // Adds to a warp's sixteen rows of eight columns sixteen weighted values, of which the last two are half each.
 __device__ __forceinline__ void multiply_values_of_warp(float& first, float& second, float& third, float& fourth,
                                                         const unsigned (&weights)[4], unsigned low, unsigned high) {
@@ -149,4 +109,9 @@ __device__ __forceinline__ void multiply_values_of_warp(float& first, float& sec
       "{%0, %1, %2, %3};"
       : "+f"(first), "+f"(second), "+f"(third), "+f"(fourth)
       : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(low), "r"(high));
+}
+
+// Adds sixteen weights of each of a warp's rows to each of eight columns.
+__device__ __forceinline__ void multiply_ones(float (&sums)[4], const unsigned (&weights)[4]) {
+  multiply_values_of_warp(sums[0], sums[1], sums[2], sums[3], weights, ONES, ONES);
 }

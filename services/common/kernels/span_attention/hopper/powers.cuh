@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "approximate.cuh"
+
 constexpr float NOTHING = -1e30f;  // the reference of a row that has seen no position
 #define INFINITY_F __int_as_float(0x7F800000)
 
@@ -9,18 +11,6 @@ __device__ __forceinline__ float upwards(float x) {
   float whole;
   asm("cvt.rpi.ftz.f32.f32 %0, %1;" : "=f"(whole) : "f"(x));
   return whole;
-}
-
-__device__ __forceinline__ float power(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-__device__ __forceinline__ float quotient(float x, float by) {
-  float result;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(by));
-  return result;
 }
 
 // Two to the power of an integer of at most 0, exactly; below -126 zero.

@@ -36,7 +36,7 @@ struct Queries {
 #pragma unroll
     for (int copy = 0; copy < COPIES; ++copy) {
       const bool there = from[copy] != NOTHING_THERE;
-      copy_shared(to[copy], q + (there ? from[copy] : 0), there);
+      copy_sixteen(to[copy], q + (there ? from[copy] : 0), there);
     }
   }
 };

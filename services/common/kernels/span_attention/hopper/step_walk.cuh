@@ -29,8 +29,8 @@ __device__ __forceinline__ void weigh_half(float (&scores)[COUNT], int half, flo
 #pragma unroll
   for (int eight = 0; eight < COUNT / 4; ++eight) {
     const int number = eight * 4 + half * 2;
-    scores[number] = power(__fmaf_rn(scores[number], scale, offset));
-    scores[number + 1] = power(__fmaf_rn(scores[number + 1], scale, offset));
+    scores[number] = exp2_approx_ftz(__fmaf_rn(scores[number], scale, offset));
+    scores[number + 1] = exp2_approx_ftz(__fmaf_rn(scores[number + 1], scale, offset));
   }
 }
 

@@ -118,8 +118,8 @@ struct Walk {
 #pragma unroll
     for (int eight = 0; eight < TOKENS / 8; ++eight) {
       const int number = eight * 4 + half * 2;
-      scores[number] = power(__fmaf_rn(scores[number], scale, offset));
-      scores[number + 1] = power(__fmaf_rn(scores[number + 1], scale, offset));
+      scores[number] = exp2_approx_ftz(__fmaf_rn(scores[number], scale, offset));
+      scores[number + 1] = exp2_approx_ftz(__fmaf_rn(scores[number + 1], scale, offset));
     }
     return best;
   }

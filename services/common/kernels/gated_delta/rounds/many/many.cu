@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(2 * EACH_THREADS, 1)
       barrier_init(shared_address(&pair.full[own]), WARPS), barrier_init(shared_address(&pair.empty[own]), WARPS);
 #pragma unroll
     for (unsigned long long& arrived : pair.arrived) barrier_init(shared_address(&arrived), WARP);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   if (warp < WARPS)

@@ -5,6 +5,7 @@
 
 #include "barrier.cuh"
 #include "pdl.cuh"
+#include "warp.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 #include "gated_delta/rounds/block.cuh"
 #include "gated_delta/rounds/factors.cuh"
@@ -167,7 +168,7 @@ __device__ __forceinline__ void hand_over(RoundPair& pair, int own, unsigned rea
     Ready& ready = pair.ready[own];
     if (warp == 0 && lane < BLOCK) ready.since[lane] = block.since[lane], ready.until[lane] = block.until[lane];
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  publish();
   __syncwarp();
   if (lane == 0) arrive(shared_address(&pair.full[own]));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "barrier.cuh"
+#include "warp.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 #include "gated_delta/rounds/many/items.cuh"
 #include "gated_delta/rounds/many/pair.cuh"
@@ -22,15 +23,6 @@ struct Place : Where {
     if (turn >= round.ring_rows) turn -= round.ring_rows;
   }
 };
-
-__device__ __forceinline__ void copy_eight(unsigned to, const half_t* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-
-// A lane arrives at a barrier when all that it asked for is there.
-__device__ __forceinline__ void arrive_with_copies(unsigned barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 
 // Asks for a block's rows of `count` parts from `first` on, the three before the block's first included. A lane finds where
 // one row begins for all; it has eight neighbours of every second row. Zeros where no row was.
@@ -56,8 +48,8 @@ __device__ __forceinline__ void ask_rows(RoundPair& pair, const DeltaSpan& span,
 #pragma unroll
     for (int turn = 0; turn < 2; ++turn) {
       const int each = begin + turn * TWO;
-      if (each < last) copy_eight(to + each * ROW_BYTES, from[turn], all >> each & 1);
-      if (each < last && count > 1) copy_eight(to + PART_BYTES + each * ROW_BYTES, from[turn] + other, all >> each & 1);
+      if (each < last) copy_sixteen(to + each * ROW_BYTES, from[turn], all >> each & 1);
+      if (each < last && count > 1) copy_sixteen(to + PART_BYTES + each * ROW_BYTES, from[turn] + other, all >> each & 1);
     }
   }
   arrive_with_copies(shared_address(&pair.arrived[first / 2]));

@@ -4,6 +4,7 @@
 
 #include "barrier.cuh"
 #include "pdl.cuh"
+#include "warp.cuh"
 #include "gated_delta/rounds/arithmetic.cuh"
 #include "gated_delta/rounds/ends.cuh"
 #include "gated_delta/rounds/many/items.cuh"
@@ -22,16 +23,13 @@ __device__ __forceinline__ unsigned state_at(int row, int column) {
 __device__ __forceinline__ void ask_state(unsigned columns, const float* state, bool there, int lane) {
   const unsigned to = columns + state_at(lane / 4, lane % 4 * 4);
   const float* from = state + lane / 4 * DIM + lane % 4 * 4;
-  const int bytes = there ? 16 : 0;  // zeros where nothing was folded
+  // Zeros where nothing was folded.
 #pragma unroll
-  for (int eight = 0; eight < DIM / 8; ++eight)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + eight * EIGHT_BYTES), "l"(from + eight * 8 * DIM),
-                 "r"(bytes)
-                 : "memory");
+  for (int eight = 0; eight < DIM / 8; ++eight) copy_sixteen(to + eight * EIGHT_BYTES, from + eight * 8 * DIM, there);
 }
 
 __device__ __forceinline__ void await_state() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  await_copies();
   __syncwarp();
 }
 
