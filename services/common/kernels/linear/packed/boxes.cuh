@@ -18,34 +18,18 @@ __device__ __forceinline__ void load_deep(unsigned to, const TensorMap* map, int
       : "memory");
 }
 
-// Asks for the stages of a product: one thread does.
+// Loads a box of codes, and one of rows.
 struct BoxLoader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
   int first;  // of the lines
 
-  __device__ void codes(int step, int stage) const {
+  __device__ void weights(int step, int stage) const {
     expect_bytes(ring.full_at(stage), STAGE);
     load_deep(ring.weight(stage, 0), weight_map, first, step * SUBS, ring.full_at(stage), STREAMED);
   }
 
   __device__ void rows(int step, int stage) const {
     load_deep(ring.x(stage, 0), x_map, 0, step * SUBS * BOXES, ring.full_at(stage), KEPT);
-  }
-
-  // Codes do not come from the kernel before, so the ring is filled with them while it drains.
-  __device__ void run(int steps) const {
-    const int ahead = steps < STAGES ? steps : STAGES;
-    for (int step = 0; step < ahead; ++step) codes(step, step);
-    await_previous();
-    for (int step = 0; step < ahead; ++step) rows(step, step);
-    int stage = 0;
-    unsigned parity = 0;
-    for (int step = STAGES; step < steps; ++step) {
-      await_phase(ring.empty_at(stage), parity);
-      codes(step, stage);
-      rows(step, stage);
-      if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
   }
 };

@@ -14,33 +14,27 @@
 #include "linear/packed/left.cuh"
 #include "linear/packed/left_ends.cuh"
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) __cluster_dims__(CLUSTER, 1, 1)
-    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned* scales,
-            unsigned short* out, unsigned short* scaled, const unsigned short* stream, const unsigned short* norm,
-            const long long* squares, unsigned long long* added, int rows, int outputs, int depth, int groups, int row_scales,
-            int shift, float inverse_depth, float eps, float offset) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) __cluster_dims__(CLUSTER, 1, 1) product(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, steps = depth / (SUBS * SUB);
   const int first = blockIdx.x * OUTPUTS, rank = CLUSTER > 1 ? int(cluster_rank()) : 0;
-  unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
-  asm volatile("" : "+r"(tiles));  // kept, not computed at every use
-  const Ring ring{tiles, tiles + STAGES * STAGE, tiles + STAGES * STAGE + STAGES * 8};
-  unsigned* kept = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
+  const PackedMemory own(memory);
+  const Ring& ring = own.ring;
   begin_ring<STAGES, CLUSTER>(ring, WARPS * CLUSTER);
   if (warp == WARPS) {
     const Loader loader{ring, &x_map, &weight_map, first, rank};
-    if (elected()) loader.run(steps);
+    if (elected()) fill_ring(loader, steps);
     __syncwarp();
   } else {
     // Scales lie with the weight, and come from no kernel before either.
-    keep_scales(kept, scales, groups, row_scales, shift, first, outputs);
+    keep_scales(own.scales, scales, groups, row_scales, shift, first, outputs);
     await_previous();
     // Not sooner: of kernels that start early one after the other, some read what an earlier one has written before they wait.
     allow_next();
     const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
     Sums sums;
-    sum_up(sums, ring, kept, steps, groups > 1, warp, lane);
+    sum_up(sums, ring, own.scales, steps, groups > 1, warp, lane);
     if constexpr (KIND == PLAIN) end_plain(sums, ends, first, warp, lane);
     if constexpr (KIND == GATED) end_gated(sums, ends, first, warp, lane);
     if constexpr (KIND == ADDED) end_added(sums, ends, first, warp, lane);

@@ -7,14 +7,14 @@
 #include "build.cuh"
 #include "barrier.cuh"
 #include "cluster.cuh"
+#include "warp.cuh"
 #include "wgmma.cuh"
 #include "linear/cuda/lines.cuh"
 #include "linear/packed/stages.cuh"
 
 // Of up to 32 lines each warp has eight, and nobody reads what comes of the other eight of an instruction.
 constexpr int PARTS = KIND == GATED || TILE_LINES > 32 ? 2 : 1;
-constexpr int BATCHES = SUBS * BOXES, WORDS = 4 / PIECES;  // 64s of a stage, and words of a lane's codes that are of one
-constexpr int READS = SUBS * 2;                            // of codes, in a stage
+constexpr int READS = SUBS * 2;  // of codes, in a stage
 // Codes are read one read ahead and scales 128 inputs: a warp of few rows waits for its own reads. FP8 gained nothing by it.
 constexpr bool AHEAD = BITS == 4 && X_ROWS <= 16;
 constexpr int KEPT_READS = AHEAD ? 2 : 1;
@@ -46,8 +46,8 @@ struct Lines {
   __device__ __forceinline__ void read(unsigned weight, int half, int lane) {
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
-      load_four(weight + half / 2 * W_SUB + at[part] * SUB_BYTES + ((lane % 4 * 2 + half % 2) ^ lane / 4) * 16,
-                codes[half % KEPT_READS][part]);
+      load_words(codes[half % KEPT_READS][part],
+                 weight + half / 2 * W_SUB + at[part] * SUB_BYTES + ((lane % 4 * 2 + half % 2) ^ lane / 4) * 16);
   }
 
   __device__ __forceinline__ void read_scales(const unsigned* kept) {
@@ -105,18 +105,18 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
   begin_at_zero(sums, left);
   hold(sums);
   Lines lines(warp, lane);
-  int stage = 0, before = 0;
-  unsigned parity = 0;
+  RingTurn<STAGES> turn;
+  int before = 0;
   await_phase(ring.full_at(0), 0);
   __syncwarp();
 #pragma unroll
   for (int half = 0; half < KEPT_READS; ++half) lines.read(ring.weight(0, 0), half, lane);
   if (AHEAD) lines.read_scales(kept);
   for (int step = 0; step < steps; ++step) {
-    const unsigned x = ring.x(stage, 0), weight = ring.weight(stage, 0);
-    const int now = stage;
+    const unsigned x = ring.x(turn.stage, 0), weight = ring.weight(turn.stage, 0);
+    const int now = turn.stage;
     const bool more = step + 1 < steps;
-    if (++stage == STAGES) stage = 0, parity ^= 1;
+    turn.advance();
 #pragma unroll
     for (int batch = 0; batch < BATCHES; ++batch) {
       if (batch % 2 == 0) lines.open(kept + (step * (BATCHES / 2) + batch / 2) * grouped * GRAINS);
@@ -137,10 +137,10 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
           lines.read(weight, next, lane);
         } else if (step + 1 < steps) {
           if (next == READS) {
-            await_phase(ring.full_at(stage), parity);
+            await_phase(ring.full_at(turn.stage), turn.parity);
             __syncwarp();
           }
-          lines.read(ring.weight(stage, 0), next % READS, lane);
+          lines.read(ring.weight(turn.stage, 0), next % READS, lane);
         }
       }
       if (!AHEAD) await_products<1>();

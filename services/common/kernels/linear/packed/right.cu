@@ -25,27 +25,21 @@ __device__ __forceinline__ void add_squares(const unsigned long long (&of)[WARPS
   atomicAdd(ends.added + threadIdx.x, total);
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
-    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned* scales,
-            unsigned short* out, unsigned short* scaled, const unsigned short* stream, const unsigned short* norm,
-            const long long* squares, unsigned long long* added, int rows, int outputs, int depth, int groups, int row_scales,
-            int shift, float inverse_depth, float eps, float offset) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) product(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, steps = depth / (SUBS * SUB);
   const int first = blockIdx.x * OUTPUTS;
-  unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
-  asm volatile("" : "+r"(tiles));  // kept, not computed at every use
-  const Ring ring{tiles, tiles + STAGES * STAGE, tiles + STAGES * STAGE + STAGES * 8};
-  unsigned* kept = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
+  const PackedMemory own(memory);
+  const Ring& ring = own.ring;
   begin_ring<STAGES, 1>(ring, WARPS);
   if (warp == WARPS) {
     const BoxLoader loader{ring, &x_map, &weight_map, first};
-    if (elected()) loader.run(steps);
+    if (elected()) fill_ring(loader, steps);
     return;
   }
   // Scales lie with the weight, and come from no kernel before either.
-  keep_scales(kept, scales, groups, row_scales, shift, first, outputs);
+  keep_scales(own.scales, scales, groups, row_scales, shift, first, outputs);
   await_previous();
   // Not sooner: of kernels that start early one after the other, some read what an earlier one has written before they wait.
   allow_next();
@@ -58,13 +52,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS)
     if (lane < X_ROWS) squares_of[warp][lane] = 0;
   }
   Sums sums;
-  DepthWalk walk{ring, kept, steps, groups > 1, warp * LINES + lane / 4, lane};
+  DepthWalk walk{ring, own.scales, steps, groups > 1, warp * LINES + lane / 4, lane};
   walk.run(sums);
   if constexpr (KIND == PLAIN) end_plain(sums, Scales(), ends, row, line, lane);
   if constexpr (KIND == ADDED) {
-    Ends own = ends;
-    own.added = squares_of[warp];
-    end_added(sums, own, row, line, lane, streams, norms);
+    Ends of_warp = ends;
+    of_warp.added = squares_of[warp];
+    end_added(sums, of_warp, row, line, lane, streams, norms);
     add_squares(squares_of, ends);
   }
 }

@@ -7,28 +7,13 @@
 
 #include "build.cuh"
 #include "barrier.cuh"
+#include "warp.cuh"
 #include "linear/cuda/lines.cuh"
 #include "linear/packed/stages.cuh"
 
-constexpr int BATCHES = SUBS * BOXES, WORDS = 4 / PIECES;  // 64s of a stage, and words of a lane's codes that are of one
 static_assert(X_ROWS == 16 && LINES == 8 && TILE_LINES == WARPS * LINES && BATCHES % 2 == 0, "whole instructions");
 
 using Sums = float[LINES / 2];
-
-// Rows of sixteen inputs, as `mma.sync` takes them.
-__device__ __forceinline__ void load_rows(unsigned from, unsigned (&left)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(left[0]), "=r"(left[1]), "=r"(left[2]), "=r"(left[3])
-               : "r"(from)
-               : "memory");
-}
-
-// Not volatile: the compiler finds what may be done between two of them.
-__device__ __forceinline__ void multiply(Sums& sums, const unsigned (&left)[4], const unsigned (&right)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-}
 
 // Adds up the whole depth in order. `grouped` is 1 where each 128 inputs have scales of their own.
 struct DepthWalk {
@@ -43,13 +28,13 @@ struct DepthWalk {
     const unsigned x = ring.x(stage, 0) + batch * X_BYTES + lane % 16 * SUB_BYTES;
 #pragma unroll
     for (int sixteen = 0; sixteen < 4; ++sixteen)
-      load_rows(x + ((sixteen * 2 + lane / 16) ^ lane % 8) * 16, left[batch % 2][sixteen]);
+      load_blocks(left[batch % 2][sixteen], x + ((sixteen * 2 + lane / 16) ^ lane % 8) * 16);
   }
 
   __device__ __forceinline__ void read_codes(int step, int stage, int batch) {
     const unsigned weight = ring.weight(stage, 0) + batch / BOXES * W_SUB + own * SUB_BYTES;
     const int side = batch % BOXES / PIECES;
-    if (batch % PIECES == 0) load_four(weight + ((lane % 4 * 2 + side) ^ lane / 4) * 16, codes[batch / PIECES % 2]);
+    if (batch % PIECES == 0) load_words(codes[batch / PIECES % 2], weight + ((lane % 4 * 2 + side) ^ lane / 4) * 16);
     if (batch % 2 == 0) raw = kept[(step * (BATCHES / 2) + batch / 2) * grouped * GRAINS + own / GRAIN];
   }
 
@@ -93,7 +78,10 @@ struct DepthWalk {
         read_codes(batch + 2 >= BATCHES ? step + 1 : step, batch + 2 >= BATCHES ? stage : now, later);
         __syncwarp();
 #pragma unroll
-        for (int sixteen = 0; sixteen < 4; ++sixteen) multiply(sums, left[batch % 2][sixteen], right[batch % 2][sixteen]);
+        for (int sixteen = 0; sixteen < 4; ++sixteen) {
+          const unsigned (&both)[2] = right[batch % 2][sixteen];
+          multiply(sums, left[batch % 2][sixteen], both[0], both[1]);
+        }
         widen(next);
       }
       before = now;

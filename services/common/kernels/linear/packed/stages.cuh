@@ -1,4 +1,4 @@
-// A ring in shared memory through which codes and rows come, and the scales beside it.
+// A ring in shared memory through which codes and rows come, and the scales beside it, of both kernels.
 //
 // `build.cuh` defines X_ROWS (of x, those behind the last are zero), TILE_LINES (of a CTA), WARPS that multiply, CLUSTER (CTAs that
 // load rows for one another), BITS of a code, SUBS (swizzled rows of codes in a stage), STAGES, FINE (lines have scales of their
@@ -30,6 +30,7 @@ using Scale = Codes<BITS>::Of;
 constexpr int SUB_BYTES = 128, SUB = SUB_BYTES * 8 / BITS, X_DEPTH = 64;  // a swizzled row: bytes, inputs of codes, inputs of x
 constexpr int BOXES = SUB / X_DEPTH, PIECES = 8 / BITS, GROUPS = SUB / 128;  // of x; instructions of a word; scales of a line
 constexpr int OUTPUTS = TILE_LINES / HALVES;                                 // of a CTA
+constexpr int BATCHES = SUBS * BOXES, WORDS = 4 / PIECES;  // 64s of a stage, and words of a lane's codes that are of one
 constexpr int X_BYTES = X_ROWS * SUB_BYTES, X_SUB = BOXES * X_BYTES, W_SUB = TILE_LINES * SUB_BYTES;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB);
 constexpr int GRAIN = FINE ? 1 : 8, GRAINS = TILE_LINES / GRAIN;  // lines of a scale, and scales of a CTA for 128 inputs
@@ -38,7 +39,38 @@ static_assert(SLICE % 8 == 0, "slices begin where the swizzle does");
 
 using Ring = StageRing<STAGE, SUBS, X_SUB, W_SUB>;
 
-// Asks for the tiles of a product: one thread does.
+// A CTA's ring, and behind it the scales that it keeps.
+struct PackedMemory {
+  Ring ring;
+  unsigned* scales;
+
+  __device__ __forceinline__ explicit PackedMemory(unsigned char* memory) {
+    unsigned tiles = (shared_address(memory) + 1023) & ~1023u;
+    asm volatile("" : "+r"(tiles));  // kept, not computed at every use
+    ring = {tiles, tiles + STAGES * STAGE, tiles + STAGES * STAGE + STAGES * 8};
+    scales = reinterpret_cast<unsigned*>(memory + (tiles - shared_address(memory)) + STAGES * (STAGE + 16));
+  }
+};
+
+// Asks for all stages of a product: one thread does. Weights do not come from the kernel before, so the ring is filled with them
+// while it drains.
+template <class Loads>
+__device__ __forceinline__ void fill_ring(const Loads& of, int steps) {
+  const int ahead = steps < STAGES ? steps : STAGES;
+  for (int step = 0; step < ahead; ++step) of.weights(step, step);
+  await_previous();
+  for (int step = 0; step < ahead; ++step) of.rows(step, step);
+  int stage = 0;
+  unsigned parity = 0;
+  for (int step = STAGES; step < steps; ++step) {
+    await_phase(of.ring.empty_at(stage), parity);
+    of.weights(step, stage);
+    of.rows(step, stage);
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+}
+
+// Loads tiles, each CTA of a cluster rows for all of it.
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
@@ -60,22 +92,6 @@ struct Loader {
       load<(CLUSTER > 1)>(ring.x(stage, box / BOXES) + box % BOXES * X_BYTES + rank * SLICE * SUB_BYTES, x_map,
                           (step * SUBS * BOXES + box) * X_DEPTH, rank * SLICE, ring.full_at(stage), (1u << CLUSTER) - 1, KEPT);
   }
-
-  // Weights do not come from the kernel before, so the ring is filled with them while it drains.
-  __device__ void run(int steps) const {
-    const int ahead = steps < STAGES ? steps : STAGES;
-    for (int step = 0; step < ahead; ++step) weights(step, step);
-    await_previous();
-    for (int step = 0; step < ahead; ++step) rows(step, step);
-    int stage = 0;
-    unsigned parity = 0;
-    for (int step = STAGES; step < steps; ++step) {
-      await_phase(ring.empty_at(stage), parity);
-      weights(step, stage);
-      rows(step, stage);
-      if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-  }
 };
 
 // Keeps the scales of a CTA's lines: a row of `GRAINS` for each 128 inputs, or one for all of them.
@@ -89,9 +105,9 @@ __device__ __forceinline__ void keep_scales(unsigned* kept, const unsigned* scal
   asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
 }
 
-__device__ __forceinline__ void load_four(unsigned from, unsigned (&words)[4]) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(from)
-               : "memory");
-}
+// One launch serves both kernels, so both are given the same.
+#define PARAMETERS                                                                                                       \
+  const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned *scales,         \
+      unsigned short *out, unsigned short *scaled, const unsigned short *stream, const unsigned short *norm,             \
+      const long long *squares, unsigned long long *added, int rows, int outputs, int depth, int groups, int row_scales, \
+      int shift, float inverse_depth, float eps, float offset
