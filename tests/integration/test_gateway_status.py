@@ -1,6 +1,7 @@
 """GetStatus through a gateway over fake targets."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,11 @@ async def test_tenants_learn_totals_only(tmp_path: Path) -> None:
 async def test_however_many_ask_a_target_is_asked_at_most_twice_a_second(tmp_path: Path) -> None:
     async with harness(tmp_path, [busy("a", 6)]) as one:
         await until(lambda: one.app.ready)
-        await asyncio.gather(*(status(one) for _ in range(20)))
-        assert one.targets[0].described == 1
+        began, target = time.monotonic(), one.targets[0]
+        async with asyncio.timeout(WAIT_S):
+            while not target.described:  # a gateway does not wait long, and a slow machine may answer later
+                await asyncio.gather(*(status(one) for _ in range(20)))
+        assert target.described <= 1 + 2 * (time.monotonic() - began)
 
 
 async def test_a_pair_that_went_away_is_told_as_not_ready(tmp_path: Path) -> None:
