@@ -256,7 +256,7 @@ def test_a_process_that_is_stopped_is_no_fault_of_the_chat(renderer: Callable[..
 
 
 def test_a_process_that_is_killed_under_a_chat_is_no_fault_of_the_chat(renderer: Callable[..., ChatRenderer]) -> None:
-    ours, before = renderer("{{ messages[0].content }}"), set(children(os.getpid()))
+    ours, before = renderer("{{ messages[0].content }}", 60.0), set(children(os.getpid()))
     assert ours.render(said("one")) == "one"
     (child,) = set(children(os.getpid())) - before
     os.kill(child, signal.SIGSTOP)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from services.common.serving.front import relay as relay_module
 from services.common.serving.front.doorman import REFUSALS, STRANGERS, Doorman
 from services.common.serving.front.front import Front
-from services.common.serving.front.relay import UNPROVEN_BYTES
+from services.common.serving.front.relay import STRANGER_S, UNPROVEN_BYTES
 from tests.faults.http2 import END_HEADERS, HEADERS, METHOD, START, frame, literal, opening
 from tests.support.hostile_frames import bombs, call
 
@@ -92,12 +93,23 @@ async def test_headers_that_expand_never_reach_grpc(served: Served) -> None:
             assert not await reader.read(), "nothing of it came back"
 
 
-async def test_calls_without_a_key_pass_some_at_a_time_and_then_end_the_connection(served: Served) -> None:
+async def test_calls_without_a_key_pass_some_at_a_time_and_then_end_the_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that stands still they never pass all at once; what is on its way has as long as it takes here."""
+    monkeypatch.setattr(served.front._doorman._strange_calls, "_clock", lambda: 0.0)
+    monkeypatch.setattr(relay_module, "LINGER_S", 2 * STRANGER_S)
     reader, writer = await served.connect()
     one = frame(HEADERS, END_HEADERS, 1, opening(METHOD))
     writer.write(START + one * (REFUSALS + 1))
+    passed = START + one * REFUSALS
     async with asyncio.timeout(WAIT_S):
-        assert await reader.read(-1) == START + one * REFUSALS
+        assert await reader.readexactly(len(passed)) == passed
+        (relay,) = served.front._doorman.relays
+        while relay._limit is None or relay._limit.when() < asyncio.get_running_loop().time() + STRANGER_S:
+            await asyncio.sleep(0.01)
+        relay._wait(0.0)
+        assert not await reader.read(), "nothing more came"
 
 
 async def test_hundreds_of_idle_connections_of_an_address_refuse_none_that_asks_behind_them(served: Served) -> None:
