@@ -13,16 +13,23 @@ from services.target.core.inbox import Inbox
 
 def test_what_comes_close_behind_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round planned behind the first prompt of a burst decoded its one row, and the others waited."""
+    now = 0.0
     monkeypatch.setattr("services.target.core.inbox._APART_S", 20.0)
-    monkeypatch.setattr("services.target.core.inbox._TOGETHER_S", 0.2)
+    monkeypatch.setattr("services.target.core.inbox.monotonic", lambda: now)
     inbox = Inbox()
     inbox.put(Drain())
-    timers = [threading.Timer(delay, inbox.put, (MoveAll(),)) for delay in (0.02, 0.04, 0.3)]
-    for timer in timers:
-        timer.start()
+
+    def come() -> None:
+        nonlocal now
+        for moment in (0.0, 0.0, 1.0):  # the last one comes when the time to gather is over, and is waited for
+            time.sleep(0.02)
+            now = moment
+            inbox.put(MoveAll())
+
+    thread = threading.Thread(target=come)
+    thread.start()
     assert inbox.gather() == [Drain(), MoveAll(), MoveAll(), MoveAll()]
-    for timer in timers:
-        timer.join()
+    thread.join()
 
 
 def test_gathering_ends_where_nothing_comes() -> None:
@@ -36,6 +43,7 @@ def test_gathering_ends_where_nothing_comes() -> None:
 def test_a_stream_of_commands_is_not_gathered_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.target.core.inbox._APART_S", 20.0)
     inbox, stopped = Inbox(), threading.Event()
+    inbox.put(Drain())
 
     def put() -> None:
         while not stopped.is_set():
