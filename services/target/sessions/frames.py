@@ -20,7 +20,7 @@ from services.target.sessions.sessions import Frame, RoundFrame, StandingFrame
 def frame_to_pb(frame: Frame) -> pb.SessionResponse:
     """One frame of the stream to a gateway."""
     if isinstance(frame, RoundFrame):
-        return pb.SessionResponse(round=_round_to_pb(frame))
+        return _round_to_pb(frame)
     if isinstance(frame, StandingFrame):
         standing = frame.standing
         told = pb.Standing(
@@ -60,28 +60,31 @@ def numerics_to_pb(numerics: Numerics) -> pb.Numerics:
     )
 
 
-def _round_to_pb(frame: RoundFrame) -> pb.Round:
-    return pb.Round(
-        number=frame.number,
-        updates=[_update_to_pb(update) for update in frame.updates],
-        load=load_to_pb(frame.load, frame.speculating),
-    )
+def _round_to_pb(frame: RoundFrame) -> pb.SessionResponse:
+    """Makes updates in their place: a message that is given to the constructor of another is copied."""
+    load = load_to_pb(frame.load, frame.speculating)
+    told = pb.SessionResponse(round=pb.Round(number=frame.number, load=load))
+    add = told.round.updates.add
+    for update in frame.updates:
+        _fill(add(), update)
+    return told
 
 
-def _update_to_pb(update: Update) -> pb.RequestUpdate:
-    scores = update.scores
-    return pb.RequestUpdate(
-        request_id=update.request_id,
-        epoch=update.epoch,
-        position=update.position,
-        token_ids=update.tokens,
-        logprobs=_all_to_pb(update.tokens, update.logprobs) if update.logprobs else (),
-        end=None if update.end is None else _end_to_pb(update.end),
-        drafted=update.drafted,
-        accepted=update.accepted,
-        prompt_logprobs=() if scores is None else _all_to_pb(scores.tokens, scores.positions),
-        prompt_position=0 if scores is None else scores.start,
-    )
+def _fill(message: pb.RequestUpdate, update: Update) -> None:
+    """Writes what most updates have, field by field, and what is rare only where it is there."""
+    message.request_id = update.request_id
+    message.epoch = update.epoch
+    message.position = update.position
+    message.token_ids.extend(update.tokens)
+    message.drafted = update.drafted
+    message.accepted = update.accepted
+    if update.logprobs:
+        message.logprobs.extend(_all_to_pb(update.tokens, update.logprobs))
+    if update.end is not None:
+        message.end.CopyFrom(_end_to_pb(update.end))
+    if update.scores is not None:
+        message.prompt_logprobs.extend(_all_to_pb(update.scores.tokens, update.scores.positions))
+        message.prompt_position = update.scores.start
 
 
 def _all_to_pb(tokens: Sequence[int], positions: Sequence[PositionLogprobs]) -> list[types.PositionLogprobs]:
