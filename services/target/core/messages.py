@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
@@ -37,8 +38,7 @@ class End:
     totals: Totals = Totals()
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What became of one request; ``position`` is the index of the first token in the output.
 
     The round had ``drafted`` draft tokens for it, of which the first ``accepted`` are the first of ``tokens``.
