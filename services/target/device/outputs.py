@@ -169,7 +169,6 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     result, rows = copies.result, copies.rows
     bucket, width = result.tokens_BW.shape
     flat: list[int] = copies.packed_N[: bucket * (width + 4)].tolist()
-    tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
     first, second, third, fourth, last = range(bucket * width, bucket * (width + 5), bucket)
     counts, accepted, drafted, ends = flat[first:second], flat[second:third], flat[third:fourth], flat[fourth:last]
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
@@ -179,13 +178,12 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
         nodes = copies.packed_N.numpy()[bucket * (width + 4) :].astype(np.uint8).tobytes()
         trees = _trees(nodes, bucket, width, accepted[: len(rows)], drafted)
     outcomes: list[Outcome] = []
-    for row, ((slot, seat), (path, trunk, children)) in enumerate(zip(rows, trees, strict=True)):
-        count = counts[row]
-        chosen = tuple(tokens[row][:count])
+    of_rows = zip(rows, trees, range(0, bucket * width, width), counts, accepted, drafted, ends, strict=False)
+    for (slot, seat), tree, begin, count, right, known, end in of_rows:
+        chosen = tuple(flat[begin : begin + count])
         seat.commit(chosen)
-        logprobs = None if table is None else table.row(row, count, seat.spec.logprobs)
-        told = slot, seat.epoch, chosen, accepted[row], drafted[row], ENDS[ends[row]], logprobs
-        outcomes.append(Outcome(*told, path, trunk, children))
+        logprobs = None if table is None else table.row(begin // width, count, seat.spec.logprobs)
+        outcomes.append(Outcome(slot, seat.epoch, chosen, right, known, ENDS[end], logprobs, *tree))
     return outcomes
 
 

@@ -40,8 +40,10 @@ class RoundEntry:
         committed, drafted, accepted = commit.discarded, 0, 0
         for progress in commit.progress:
             committed += len(progress.tokens)
+        # First tokens of prompts are of no row.
+        rows = frozenset(plan.rows) if plan.chunks else None
         for outcome in round_.outcomes:
-            if outcome.slot in plan.rows:
+            if rows is None or outcome.slot in rows:
                 drafted += outcome.drafted
                 accepted += outcome.accepted
         return cls(
