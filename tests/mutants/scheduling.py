@@ -135,8 +135,8 @@ SCHEDULING = (
     Mutant(
         "many-rows-take-a-wider-width-for-any-gain",
         "services.target.scheduling.width.width",
-        "rate * (1.0 - step * self._wider(width, bucket) - ragged * isinstance(width, Ragged))",
-        "rate",
+        "1.0 - step * self._wider(width, bucket) - ragged * isinstance(width, Ragged) for width",
+        "1.0 for width",
         "tests/unit/target/scheduling/test_regret.py::test_many_rows_take_a_wider_width_for_a_clear_gain_alone",
     ),
     Mutant(

@@ -81,8 +81,13 @@ class AdaptiveWidth:
         self.widths = tuple(widths)
         self.costs = costs
         self.acceptance = acceptance
+        self.observe = acceptance.observe
+        """Learns from one row. Every row of every round comes here, so nothing stands between."""
         self._settings = settings or AdaptiveSettings()
         self._counts = sorted(set(map(int, widths)))
+        self._trees_of = [isinstance(width, Tree) for width in widths]
+        self._worth: dict[int, list[float]] = {}
+        """By bucket, what rates of each width count for."""
         self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row, self._context = 0, 0, 0
@@ -97,12 +102,6 @@ class AdaptiveWidth:
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
         self.acceptance.leave(uid)
-
-    def observe(
-        self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = (), trunk: Sequence[int] = ()
-    ) -> None:
-        """Learns from one row."""
-        self.acceptance.observe(uid, drafted, accepted, ended, path, trunk)
 
     def missed(self, uid: int) -> None:
         """Learns that a row had no drafts."""
@@ -192,13 +191,13 @@ class AdaptiveWidth:
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width less what wider ones must gain, 0 of those that no row can use."""
-        step, rates = self._settings.wider * bucket / 64, self._useful_rates(bucket, self._context)
-        every = zip(self.widths, rates, strict=True)
-        ragged = self._settings.ragged
-        return [
-            rate * (1.0 - step * self._wider(width, bucket) - ragged * isinstance(width, Ragged))
-            for width, rate in every
-        ]
+        if bucket not in self._worth:
+            step, ragged = self._settings.wider * bucket / 64, self._settings.ragged
+            self._worth[bucket] = [
+                1.0 - step * self._wider(width, bucket) - ragged * isinstance(width, Ragged) for width in self.widths
+            ]
+        rates = self._useful_rates(bucket, self._context)
+        return [rate * worth for rate, worth in zip(rates, self._worth[bucket], strict=True)]
 
     def _wider(self, width: Width, bucket: int) -> int:
         """How many narrower widths there are; of chains of any lengths by what each has on average."""
@@ -248,8 +247,7 @@ class AdaptiveWidth:
         """
         rows = min(bucket, self.acceptance.rows)
         expected, most, widest = self.acceptance.expected(), [0.0, 0.0], [0, 0]
-        kinds = [isinstance(width, Tree) for width in self.widths]
-        for index, kind in enumerate(kinds):
+        for index, kind in enumerate(self._trees_of):
             if isinstance(self.widths[index], Ragged):
                 continue
             if expected[index] > max(most[kind], kind * expected[0]) * (1.0 + 1e-9):
@@ -258,7 +256,7 @@ class AdaptiveWidth:
             rows >= self._settings.ragged_rows and width.fits(rows)
             if isinstance(width, Ragged)
             else index <= widest[kind]
-            for index, (width, kind) in enumerate(zip(self.widths, kinds, strict=True))
+            for index, (width, kind) in enumerate(zip(self.widths, self._trees_of, strict=True))
         ]
 
     def _trial(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> Width | None:
@@ -273,8 +271,8 @@ class AdaptiveWidth:
             (rate, order_of(width), width)
             for rate, width in zip(rates, self.widths, strict=True)
             if rate
-            and not self._apart(width, state.width)
             and self.costs.live_rounds(bucket, width) < (FIRST_ROUNDS if rate >= bar else int(width == 1))
+            and not self._apart(width, state.width)
         ]
         # The best first: it loses least, and what others would lose may be more than the budget has.
         for rate, _, width in sorted(new, reverse=True):
@@ -287,13 +285,15 @@ class AdaptiveWidth:
         """Begins a visit of the best width that is near and due, behind a run of the present one."""
         if len(state.recent) < RUN // 2:
             return None
-        state.scatter = scatter(state.recent)
-        near = [
+        due = [
             index
             for index, width in enumerate(self.widths)
-            if index != current and state.rounds >= state.due.get(width, 0) and self._near(state, rates, width)
+            if index != current and state.rounds >= state.due.get(width, 0)
             and (self._apart(width, state.width) or self._runs_tell(bucket, width))
         ]  # fmt: skip
+        if due:
+            state.scatter = scatter(state.recent)
+        near = [index for index in due if self._near(state, rates, self.widths[index])]
         if not near:
             return None
         other = max(near, key=rates.__getitem__)
