@@ -366,16 +366,16 @@ class Scheduler:
         self._memory.remember(request, request.computed)
         if request.first_token is None and tokens:
             request.first_token = now
-        accepted = min(outcome.accepted, max(kept - 1, 0))
+        accepted = outcome.accepted if outcome.accepted < kept else max(kept - 1, 0)
         if width:
             request.stats.add(width, outcome.drafted, accepted)
-            told = outcome.drafted, accepted, end is not None, outcome.path, outcome.trunk
-            self._policy.observe(request.uid, *told)
+            ended = end is not None
+            self._policy.observe(request.uid, outcome.drafted, accepted, ended, outcome.path, outcome.trunk)
         if end is not None:
             self._end(request, end, now)
         logprobs = outcome.logprobs[:kept] if outcome.logprobs is not None else None
-        tree = outcome.path[:accepted], outcome.children[:accepted]
-        return Progress(request, position, tokens, logprobs, accepted, outcome.drafted, width, end, *tree)
+        path, children = outcome.path[:accepted], outcome.children[:accepted]
+        return Progress(request, position, tokens, logprobs, accepted, outcome.drafted, width, end, path, children)
 
     def _end(self, request: Request, reason: FinishReason, now: float) -> None:
         del self._requests[request.uid]

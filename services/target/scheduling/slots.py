@@ -40,9 +40,10 @@ def apply_stop_conditions(
     one position, a stop token counts before length, and length before context.
     """
     most = min(stopping.max_tokens - generated, room, len(tokens))
-    for index in range(most):
-        if tokens[index] in ends and generated + index + 1 > stopping.min_tokens:
-            return Resolved(index + 1, FinishReason.STOP_TOKEN)
+    if not ends.isdisjoint(tokens):  # else no token needs a look, as in nearly all rounds
+        for index in range(most):
+            if tokens[index] in ends and generated + index + 1 > stopping.min_tokens:
+                return Resolved(index + 1, FinishReason.STOP_TOKEN)
     if generated + most >= stopping.max_tokens:
         return Resolved(most, FinishReason.LENGTH)
     if most >= room:
