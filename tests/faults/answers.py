@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from tests.support.pace import within_s
 
 ENOUGH = 3
 
@@ -74,6 +75,10 @@ def migrations(answers: Sequence[Answer]) -> int:
 
 
 def judge(times_s: Sequence[float], bar_s: float) -> None:
-    """None over three times the bar, and the median within it where there are enough trials for one."""
-    assert max(times_s) <= 3 * bar_s, times_s
-    assert len(times_s) < ENOUGH or statistics.median(times_s) <= bar_s, times_s
+    """None over three times the bar, and the median within it where there are enough trials for one.
+
+    A few trials stand beside other tests: then what starting a process takes this machine now counts, too.
+    """
+    few, most_s = len(times_s) < ENOUGH, 3 * bar_s
+    assert max(times_s) <= most_s or (few and max(times_s) <= within_s(most_s)), times_s
+    assert few or statistics.median(times_s) <= bar_s, times_s

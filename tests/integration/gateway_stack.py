@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import grpc
 
@@ -14,6 +15,7 @@ from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, ty
 from services.common.serving.channel import connect
 from services.gateway.app import GatewayApp, GatewayBound
 from services.gateway.settings import GatewaySettings
+from services.gateway.targets import opening
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.kept_templates import kept_templates
@@ -76,23 +78,24 @@ async def harness(
     client_options: tuple[tuple[str, int | str], ...] = (),
     **changes: Any,
 ) -> AsyncIterator[Harness]:
-    """Starts targets and a gateway, and stops them."""
+    """Starts targets and a gateway, and stops them; it waits as long for what a target says as the tests do."""
     fakes = [FakeTarget()] if fakes is None else fakes
     addresses = [await fake.start() for fake in fakes]
     fields: dict[str, Any] = {"targets": tuple(addresses), "propagation_s": 0.0, "drain_grace_s": 2.0} | changes
     if "models" not in fields:
         fields["tokenizer"] = str(write_tokenizer(folder))
-    with kept_templates():
-        app = GatewayApp(GatewaySettings(**fields))
-        bound = await app.start()
-    try:
-        async with connect(bound.grpc, client, client_options) as channel:
-            stub = inference_pb2_grpc.InferenceServiceStub(channel)
-            yield Harness(app, bound, fakes, cast("inference_pb2_grpc.InferenceServiceAsyncStub", stub))
-    finally:
-        await app.drain()
-        for fake in fakes:
-            await fake.stop()
+    with mock.patch.object(opening, "DESCRIBE_S", WAIT_S):
+        with kept_templates():
+            app = GatewayApp(GatewaySettings(**fields))
+            bound = await app.start()
+        try:
+            async with connect(bound.grpc, client, client_options) as channel:
+                stub = inference_pb2_grpc.InferenceServiceStub(channel)
+                yield Harness(app, bound, fakes, cast("inference_pb2_grpc.InferenceServiceAsyncStub", stub))
+        finally:
+            await app.drain()
+            for fake in fakes:
+                await fake.stop()
 
 
 def rich(error: grpc.aio.AioRpcError) -> Any:

@@ -29,5 +29,5 @@ async def serving(
     folder: Path, fakes: list[FakeTarget] | None = None, **changes: Any
 ) -> AsyncIterator[tuple[Harness, Client]]:
     """Starts targets and a gateway with both listeners."""
-    async with harness(folder, fakes, http="127.0.0.1:0", **changes) as one:
+    async with harness(folder, fakes, **{"http": "127.0.0.1:0"} | changes) as one:
         yield one, Client(one.bound.http)

@@ -33,14 +33,18 @@ async def expected(one: Harness, requests: int) -> list[list[int]]:
 async def running(
     one: Harness, requests: int, among: Sequence[FakeTarget] = (), **fields: Any
 ) -> list[asyncio.Task[Answer]]:
-    """Streams that have begun on all targets, or on those told."""
+    """Streams that have begun on all targets, or on those told, and of which none has gone far."""
     answers = [Answer() for _ in range(requests)]
+    for target in one.targets:
+        target.hold(1)
     tasks = [
         asyncio.create_task(one.ask(ask_for(max_tokens=TOKENS, seed=seed, **fields), into=into))
         for seed, into in enumerate(answers)
     ]
     await until(lambda: all(into.tokens for into in answers))
     assert all(target.active for target in among or one.targets)
+    for target in one.targets:
+        target.go_on()
     return tasks
 
 
@@ -192,7 +196,8 @@ async def test_no_target_is_a_typed_error_after_the_wait(tmp_path: Path) -> None
 
 
 async def test_overload_is_refused_with_the_time_to_retry(tmp_path: Path) -> None:
-    async with harness(tmp_path, [FakeTarget(pace_s=0.02)], max_requests=2, max_queued_tokens=64) as one:
+    async with harness(tmp_path, max_requests=2, max_queued_tokens=64) as one:
+        one.targets[0].hold()
         tasks = [asyncio.create_task(one.ask(ask_for(max_tokens=300))) for _ in range(2)]
         await until(lambda: one.targets[0].active == 2)
         with pytest.raises(grpc.aio.AioRpcError) as full:
@@ -202,6 +207,7 @@ async def test_overload_is_refused_with_the_time_to_retry(tmp_path: Path) -> Non
         assert error.retry_after_s > 0
         assert value_of(one.app.metrics.gateway_rejects["OVERLOADED"]) == 1
         assert len(one.targets[0].starts) == 2
+        one.targets[0].go_on()
         await asyncio.gather(*tasks)
         assert (await one.ask(ask_for())).final is not None
 

@@ -65,14 +65,16 @@ async def test_without_a_known_key_every_method_is_denied(tmp_path: Path, tenant
 
 
 async def test_tenants_have_their_own_salts_and_limits(tmp_path: Path, tenants: str) -> None:
-    async with harness(tmp_path, [FakeTarget(pace_s=0.01)], tenants=tenants) as one:
+    async with harness(tmp_path, tenants=tenants) as one:
         first = Answer()
+        one.targets[0].hold(1)
         task = asyncio.create_task(one.ask(ask_for(max_tokens=500), into=first, **bearer("key-one")))
         await until(lambda: first.tokens)
         with pytest.raises(grpc.aio.AioRpcError) as limited:
             await one.ask(ask_for(), **bearer("key-one-old"))
         assert rich(limited.value).reason is Reason.TENANT_LIMIT
         assert rich(limited.value).retry_after_s > 0
+        one.targets[0].go_on()
         await one.ask(ask_for(), **bearer("key-two"))
         await task
         starts = {start.tenant: start.tenant_salt for start in one.targets[0].starts}
@@ -82,8 +84,9 @@ async def test_tenants_have_their_own_salts_and_limits(tmp_path: Path, tenants: 
 
 async def test_a_revoked_key_ends_within_five_seconds_and_a_new_one_begins(tmp_path: Path, tenants: str) -> None:
     """A stream that runs goes on to its end."""
-    async with harness(tmp_path, [FakeTarget(pace_s=0.01)], tenants=tenants) as one:
+    async with harness(tmp_path, tenants=tenants) as one:
         first = Answer()
+        one.targets[0].hold(1)  # others ask for one token
         running = asyncio.create_task(one.ask(ask_for(max_tokens=1000), into=first, **bearer("key-one")))
         await until(lambda: first.tokens)
         Path(tenants).write_text(TENANTS.replace(digest("key-one"), digest("key-new")))
@@ -93,6 +96,7 @@ async def test_a_revoked_key_ends_within_five_seconds_and_a_new_one_begins(tmp_p
                 await asyncio.sleep(0.05)
         assert await code_of(one, "key-new") is Code.RESOURCE_EXHAUSTED
         assert await code_of(one, "key-two") is Code.OK
+        one.targets[0].go_on()
         assert (await running).final is not None
 
 

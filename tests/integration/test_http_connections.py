@@ -104,13 +104,15 @@ async def test_where_none_is_idle_a_connection_waits_and_is_not_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS", 2)
-    target = FakeTarget(pace_s=0.02)
+    target = FakeTarget()
+    target.hold()
     async with serving(tmp_path, [target]) as (_, http):
         answers = []
         for number in range(1, 3):
             answers.append(asyncio.create_task(http.post(COMPLETIONS, completion(max_tokens=100))))
             await until(lambda number=number: target.active == number)
         later = asyncio.create_task(http.get(MODELS))
+        target.go_on()
         assert [(await answer).status for answer in answers] == [200, 200]
         assert (await later).status == 200
 

@@ -55,13 +55,15 @@ async def test_without_a_known_key_nothing_is_told_and_no_body_is_read(
 
 
 async def test_tenants_limits_hold_over_both_listeners_together(tmp_path: Path, tenants: str) -> None:  # noqa: F811
-    async with serving(tmp_path, [FakeTarget(pace_s=0.01)], tenants=tenants) as (one, http):
+    async with serving(tmp_path, tenants=tenants) as (one, http):
         first = Answer()
+        one.targets[0].hold(1)
         running = asyncio.create_task(one.ask(ask_for(max_tokens=500), into=first, **bearer("key-one")))
         await until(lambda: first.tokens)
         refused = await http.post(COMPLETIONS, completion(), key("key-one"))
         assert (refused.status, refused.error["type"]) == (429, "rate_limit_error")
         assert int(refused.headers["retry-after"]) >= 1
+        one.targets[0].go_on()
         assert (await http.post(COMPLETIONS, completion(), key("key-two"))).status == 200
         await running
         several = await http.post(COMPLETIONS, completion(n=2), key("key-one"))

@@ -64,19 +64,21 @@ async def test_time_that_passes_in_a_silent_stream_is_its_last_event(tmp_path: P
 
 
 async def test_what_a_caller_may_have_stands_in_the_headers(tmp_path: Path) -> None:
-    async with serving(tmp_path, [FakeTarget(pace_s=0.02)], max_requests=3, max_queued_tokens=1000) as (one, http):
+    async with serving(tmp_path, max_requests=3, max_queued_tokens=1000) as (one, http):
         first = await http.post(COMPLETIONS, completion(max_tokens=1))
         names = {name: first.headers[f"x-ratelimit-{name}"] for name in ("limit-requests", "limit-tokens")}
         assert names == {"limit-requests": "3", "limit-tokens": "1000"}
         assert (first.headers["x-ratelimit-remaining-requests"], first.headers["x-ratelimit-reset-requests"]) == (
             "2", "0s",
         )  # fmt: skip
+        one.targets[0].hold()
         running = [asyncio.create_task(http.post(COMPLETIONS, completion(max_tokens=200))) for _ in range(3)]
         await until(lambda: value_of(one.app.metrics.gateway_inflight_requests) == 3)
         full = await http.post(COMPLETIONS, completion(max_tokens=1))
         assert full.status == 429
         assert full.headers["x-ratelimit-remaining-requests"] == "0"
         assert float(full.headers["x-ratelimit-reset-requests"].removesuffix("s")) > 0
+        one.targets[0].go_on()
         await asyncio.gather(*running)
 
 

@@ -19,7 +19,7 @@ from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
 
 KEYS = [f"key-{number}" for number in range(20)]
-TOKENS = 300
+TOKENS, STEP = 300, 40
 
 
 def fake(index: int) -> FakeTarget:
@@ -49,21 +49,31 @@ async def gateways(folder: Path, targets: list[FakeTarget], live: int) -> AsyncI
 
 
 class Firsts:
-    """The first request of every key, through one gateway."""
+    """The first request of every key, through one gateway; they go on when told to, however long a duplicate takes."""
 
-    def __init__(self, gateway: Harness) -> None:
+    def __init__(self, gateway: Harness, targets: list[FakeTarget]) -> None:
+        self._targets, self._most = targets, 0
+        self._more()
         self.answers = {key: Answer() for key in KEYS}
         self._tasks = [
             asyncio.create_task(gateway.ask(asked(key), into=answer)) for key, answer in self.answers.items()
         ]
 
+    def _more(self) -> None:
+        self._most += STEP
+        for target in self._targets:
+            target.hold(self._most)
+
     async def advance(self) -> None:
         """Waits until every stream has got more tokens."""
         seen = {key: len(answer.tokens) for key, answer in self.answers.items()}
+        self._more()
         await until(lambda: all(len(self.answers[key].tokens) > count for key, count in seen.items()))
 
     async def complete(self) -> None:
         """No stream ends before its last token."""
+        for target in self._targets:
+            target.go_on()
         await asyncio.gather(*self._tasks)
         assert all(len(answer.tokens) == TOKENS for answer in self.answers.values())
 
@@ -79,7 +89,7 @@ async def refused(*through: Harness) -> None:
 async def test_a_duplicate_is_refused_after_a_target_joined(tmp_path: Path) -> None:
     targets = [fake(0), fake(1)]
     async with gateways(tmp_path, targets, live=1) as (one, other):
-        firsts = Firsts(one)
+        firsts = Firsts(one, targets)
         await firsts.advance()
         await targets[1].start()
         await asyncio.gather(ready(one, 2), ready(other, 2))
@@ -91,7 +101,7 @@ async def test_a_duplicate_is_refused_after_a_target_joined(tmp_path: Path) -> N
 async def test_a_duplicate_is_refused_while_a_target_drains_and_after(tmp_path: Path) -> None:
     targets = [fake(0), fake(1)]
     async with gateways(tmp_path, targets, live=2) as (one, other):
-        firsts = Firsts(one)
+        firsts = Firsts(one, targets)
         await firsts.advance()
         assert all(target.active for target in targets)
         targets[0].drain()
@@ -107,7 +117,7 @@ async def test_a_duplicate_is_refused_while_a_target_drains_and_after(tmp_path: 
 async def test_a_duplicate_is_refused_after_a_target_restarted_under_its_id(tmp_path: Path) -> None:
     targets = [fake(0), fake(1)]
     async with gateways(tmp_path, targets, live=2) as (one, other):
-        firsts = Firsts(one)
+        firsts = Firsts(one, targets)
         await firsts.advance()
         await targets[0].die()
         await refused(one)
@@ -122,7 +132,7 @@ async def test_a_duplicate_is_refused_after_a_target_restarted_under_its_id(tmp_
 async def test_a_duplicate_is_refused_after_the_only_target_restarted(tmp_path: Path) -> None:
     target = fake(0)
     async with gateways(tmp_path, [target], live=1) as (one, other):
-        firsts = Firsts(one)
+        firsts = Firsts(one, [target])
         await firsts.advance()
         await target.die()
         await refused(one)
@@ -138,7 +148,7 @@ async def test_a_duplicate_is_refused_by_a_target_that_refused_the_first_before(
     async with gateways(tmp_path, targets, live=2) as (one, other):
         for target in targets:
             target.refuse = overloaded("full", 0.01)
-        firsts = Firsts(one)
+        firsts = Firsts(one, targets)
         await until(lambda: all(len(target.starts) >= len(KEYS) for target in targets))
         for target in targets:
             target.refuse = None

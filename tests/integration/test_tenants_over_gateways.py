@@ -24,7 +24,7 @@ KEY = {"authorization": "Bearer key-one"}
 TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
 MOST = 8
 AGAIN_S = 0.05
-LIMIT_S = 1.0
+LIMIT_S = 3.0
 """A deadline that passes while a call waits."""
 SEES_ALL: Sequence[set[int]] = (set(), set(), set())
 
@@ -152,7 +152,9 @@ async def test_the_wait_for_those_that_count_ends_at_the_deadline_of_the_call(
 
 
 async def test_a_target_that_counts_and_dies_leaves_the_bound_in_force(tmp_path: Path) -> None:
-    async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.02) as (clients, fakes):
+    async with fleet(tmp_path, f"max_requests = {MOST}\n") as (clients, fakes):
+        for fake in fakes:
+            fake.hold(1)
         long = [asyncio.create_task(ask(clients[index % 3], max_tokens=200)) for index in range(MOST)]
         await until(lambda: sum(fake.active for fake in fakes) == MOST)
         (first,) = Ring({fake.pair_id: None for fake in fakes}).nearest(b"tenant\0one", 1)
@@ -163,6 +165,8 @@ async def test_a_target_that_counts_and_dies_leaves_the_bound_in_force(tmp_path:
         await until(lambda: any(stated(fake) == MOST for fake in left))
         replies = await asyncio.gather(*(ask(client) for client in clients))
         assert [one.status for one in replies] == [429] * 3
+        for fake in left:
+            fake.go_on()
         assert [one.status for one in await asyncio.gather(*long)] == [200] * MOST
 
 
@@ -172,13 +176,17 @@ def stated(fake: FakeTarget) -> int:
 
 
 async def test_what_is_left_is_told_of_all_gateways(tmp_path: Path) -> None:
-    async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.02) as (clients, fakes):
+    async with fleet(tmp_path, f"max_requests = {MOST}\n") as (clients, fakes):
+        for fake in fakes:
+            fake.hold(1)  # whose answers have one token are not held up
         running = [asyncio.create_task(ask(clients[0], max_tokens=150)) for _ in range(5)]
         await until(lambda: sum(fake.active for fake in fakes) == 5)
         await ask(clients[1], max_tokens=1)
         told = await ask(clients[1], max_tokens=1)
         assert told.headers["x-ratelimit-limit-requests"] == str(MOST)
         assert told.headers["x-ratelimit-remaining-requests"] == "2", "five run elsewhere, and this one"
+        for fake in fakes:
+            fake.go_on()
         await asyncio.gather(*running)
 
 

@@ -54,8 +54,12 @@ async def test_what_targets_emit_is_what_clients_were_sent(tmp_path: Path, seed:
     targets = [FakeTarget(f"pair-{number}", pace_s=0.005, slots=64) for number in range(3)]
     async with harness(tmp_path, targets) as one:
         await until(lambda: value_of(one.app.metrics.gateway_ready_targets) == 3)
+        for target in targets:
+            target.hold(1)
         streams = [asyncio.create_task(one_stream(one, chance)) for _ in range(REQUESTS)]
         await until(lambda: all(target.active for target in targets))
+        for target in targets:
+            target.go_on()
         targets[0].drain()
         await asyncio.gather(*streams)
         await until(lambda: all(len(words(target)) == len(target.starts) for target in targets))

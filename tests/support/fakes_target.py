@@ -4,6 +4,7 @@ Every FakeTarget continues a request with the same tokens, as real targets do by
 """
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -65,6 +66,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.described = 0
         self.speculating = True
         self.waiting, self.free_blocks, self.total_blocks = 0, 0, 0
+        self.held_at = math.inf
         self._running = asyncio.Event()
         self._running.set()
         self._draining = False
@@ -108,6 +110,14 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
     def resume(self) -> None:
         """Ends a stall."""
         self._running.set()
+
+    def hold(self, after: float = 0) -> None:
+        """Keeps each request that has so many tokens of here, while rounds go on: it runs, however slow a test is."""
+        self.held_at = after
+
+    def go_on(self) -> None:
+        """Holds no request any more."""
+        self.held_at = math.inf
 
     def slow(self, seconds: float) -> None:
         """Makes every round this much longer."""
@@ -197,7 +207,7 @@ class FakeSession:
     def round(self, draining: bool) -> list[target_pb2.RequestUpdate]:
         """What one round does for every request."""
         updates, self._answers = self._answers, []
-        for name, request in [*self.requests.items()][: self._target.slots]:
+        for name, request in self._steps(draining):
             update = request.moved() if draining else request.step(self._target.burst)
             self._target.committed += len(update.token_ids)
             self._target.committed_of[name] += len(update.token_ids)
@@ -205,6 +215,12 @@ class FakeSession:
             if update.HasField("end"):
                 self._leave(name, moved=draining)
         return updates
+
+    def _steps(self, draining: bool) -> list[tuple[str, FakeRequest]]:
+        """Requests that have a slot and are not held; a drain moves all."""
+        target, most = self._target, math.inf if draining else self._target.held_at
+        seated = [*self.requests.items()][: target.slots]
+        return [(name, request) for name, request in seated if target.committed_of[name] < most]
 
     def _start(self, start: target_pb2.Start) -> None:
         self._target.starts.append(start)
