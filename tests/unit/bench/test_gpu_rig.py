@@ -42,6 +42,7 @@ def test_no_key_and_no_value_is_zero(rig: Rig) -> None:
 
 
 def test_rows_differ_and_their_drafts_count(rig: Rig) -> None:
+    rig.worker.runner.publish()
     step = rig.steps.verify(ROWS, WIDTH, "greedy")
     rig.steps.graphs.replay(("verify", ROWS, WIDTH, "greedy"))
     assert step.result.drafted_B.tolist() == [WIDTH - 1] * ROWS

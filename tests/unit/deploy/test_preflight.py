@@ -12,6 +12,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.hf_api import RepoSibling
 from safetensors.torch import load_file, save_file
 
 from deploy import up
@@ -372,7 +373,7 @@ def test_of_a_hub_model_that_is_refused_nothing_but_its_configuration_is_fetched
         asked.extend(allow_patterns)
         return str(target)
 
-    sizes = [huggingface_hub.hf_api.RepoSibling(rfilename=path.name, size=1) for path in target.iterdir()]
+    sizes = [RepoSibling(rfilename=path.name, size=1) for path in target.iterdir()]
     told = type("Told", (), {"siblings": sizes})()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *given, **more: told)

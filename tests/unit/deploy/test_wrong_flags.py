@@ -9,7 +9,6 @@ import pytest
 from deploy import up
 from deploy.others_flags import ELSEWHERE
 from deploy.stack import EMBEDDED
-from services.common.preflight import memory
 from tests.unit.common.serving.certificates import Authority
 from tests.unit.deploy.doctored import doctored
 
@@ -99,8 +98,6 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.setattr(up, "Stack", lambda *given: pytest.fail("it was started"))
     monkeypatch.setattr(up, "leave_when_asked", lambda: None)
     monkeypatch.setattr(up, "stop_signal", lambda: None)
-    free = memory.free_bytes()  # both lines tell it, and other processes take of it meanwhile
-    monkeypatch.setattr(memory, "free_bytes", lambda: free)
 
     def run(*flags: str) -> str:
         usual = ("--model", MODEL, "--address", "127.0.0.1:0", "--http", "127.0.0.1:0")
