@@ -176,20 +176,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   if (start >= reach) return;
   const int place = start % ring_rows, real = min(reach - start, BLOCK), at = sequence * blocks + number;
   const bool through = start + BLOCK <= reach, read = start + BLOCK > length;
-  DeltaSpan span{into + (size_t)sequence * width * features,
-                 ring + (size_t)slot * ring_rows * kept,
-                 length,
-                 ring_rows,
-                 features,
-                 kept,
-                 k_head * DIM,
-                 (k_heads + k_head) * DIM,
-                 0,
-                 0,
-                 heads,
-                 0,
-                 true,
-                 scale};
+  DeltaSpan span{
+      into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows, features, kept};
+  span.take_heads(k_heads, heads, k_head, 0);
+  span.keeps_keys = true, span.scale = scale;
   for (int row = real + warp; row < BLOCK; row += WARPS) {
     const float none[4] = {0.f, 0.f, 0.f, 0.f};
     ChunkBlock block(pair, 0);

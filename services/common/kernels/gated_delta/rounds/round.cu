@@ -121,20 +121,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], folded = (int)foldeds[sequence];
   const int reach = length + width, fold = length / BLOCK * BLOCK;
   const int group = heads / k_heads, k_head = head / group;
-  const DeltaSpan span{into + (size_t)sequence * width * features,
-                       ring + (size_t)slot * ring_rows * kept,
-                       length,
-                       ring_rows,
-                       features,
-                       kept,
-                       k_head * DIM,
-                       (k_heads + k_head) * DIM,
-                       (2 * k_heads + head) * DIM,
-                       kept - 2 * heads + head,
-                       heads,
-                       head,
-                       head % group == 0,
-                       scale};
+  DeltaSpan span{
+      into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows, features, kept};
+  span.take_heads(k_heads, heads, k_head, head);
+  span.keeps_keys = head % group == 0, span.scale = scale;
   float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + warp * 16;
   bool there = folded > 0, waited = false;
   State state;

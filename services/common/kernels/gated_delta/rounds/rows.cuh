@@ -15,6 +15,12 @@ struct DeltaSpan {
   bool keeps_keys;                                      // the first head of those that share queries and keys
   float scale;
 
+  // Of a row the queries come first, keys and values follow, and both gates of all heads are the last that is kept.
+  __device__ __forceinline__ void take_heads(int k_heads, int heads, int k_head, int of_head) {
+    queries = k_head * DIM, keys = (k_heads + k_head) * DIM, values = (2 * k_heads + of_head) * DIM;
+    gates = kept - 2 * heads + of_head, gates_apart = heads, head = of_head;
+  }
+
   // Where a row begins, `place` being its position modulo the ring's rows, or one turn off.
   __device__ const half_t* row(int position, int place) const {
     const bool fresh = position >= length;

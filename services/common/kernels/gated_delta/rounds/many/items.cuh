@@ -58,20 +58,10 @@ __device__ __forceinline__ half_t* ring_of(const Round& round, const SequenceIte
 }
 
 __device__ __forceinline__ DeltaSpan span_of(const Round& round, const half_t* into, half_t* ring, int length) {
-  return {into,
-          ring,
-          length,
-          round.ring_rows,
-          round.features,
-          round.kept,
-          round.k_head * DIM,
-          (round.k_heads + round.k_head) * DIM,
-          (2 * round.k_heads + round.head) * DIM,
-          round.kept - 2 * round.heads + round.head,
-          round.heads,
-          round.head,
-          round.keeps_keys,
-          round.scale};
+  DeltaSpan span{into, ring, length, round.ring_rows, round.features, round.kept};
+  span.take_heads(round.k_heads, round.heads, round.k_head, round.head);
+  span.keeps_keys = round.keeps_keys, span.scale = round.scale;
+  return span;
 }
 
 __device__ __forceinline__ DeltaSpan span_of(const Round& round, const SequenceItem& item, int sequence) {
