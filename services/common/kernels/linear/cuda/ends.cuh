@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "arithmetic.cuh"
+
 struct Ends {
   unsigned short *out, *scaled;
   const unsigned short *stream, *norm;
@@ -10,3 +12,8 @@ struct Ends {
   int rows, outputs;
   float inverse_depth, eps, offset;
 };
+
+// What a row is multiplied by for its norm; 1 where it waits for none.
+__device__ __forceinline__ float root_of(const Ends& ends, int row) {
+  return ends.squares && row < ends.rows ? root_scale(ends.squares[row], ends.inverse_depth, ends.eps) : 1.f;
+}

@@ -14,10 +14,6 @@ constexpr int OWN = X_ROWS / 4;  // rows of a lane
 // The place of the `own`-th row's sum of a part.
 __device__ __forceinline__ int sum_at(int own, int part) { return own / 2 * 4 + part * 2 + own % 2; }
 
-__device__ __forceinline__ float root_of(const Ends& ends, int row) {
-  return ends.squares && row < ends.rows ? root_scale(ends.squares[row], ends.inverse_depth, ends.eps) : 1.f;
-}
-
 // A lane's output of a part, or one behind the last. `first` is the first of the CTA.
 __device__ __forceinline__ int output_of(int first, int warp, int part, int lane, int outputs) {
   const int eight = eight_of(warp, part);

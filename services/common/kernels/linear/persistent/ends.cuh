@@ -14,7 +14,7 @@ __device__ __forceinline__ void end_gated(const float (&sums)[LINES / 2], const 
   for (int half = 0; half < 2; ++half) {
     const int own = row + half * 8;
     if (own >= ends.rows) continue;
-    const float root = ends.squares ? root_scale(ends.squares[own], ends.inverse_depth, ends.eps) : 1.f;
+    const float root = root_of(ends, own);
 #pragma unroll
     for (int eight = 0; eight < HALF / 8; ++eight) {
       const int at = eight * 8 + lane % 4 * 2, gate = eight * 4 + half * 2, up = gate + HALF / 2 * (HALVES - 1);

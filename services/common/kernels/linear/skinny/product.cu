@@ -118,11 +118,7 @@ struct Band {
 
     __device__ __forceinline__ void read(const Ends& ends, int lane) {
 #pragma unroll
-      for (int own = 0; own < OWN; ++own) {
-        const int row = row_at(own, lane);
-        const bool waits = ends.squares && row < ends.rows;
-        of[own] = waits ? root_scale(ends.squares[row], ends.inverse_depth, ends.eps) : 1.f;
-      }
+      for (int own = 0; own < OWN; ++own) of[own] = root_of(ends, row_at(own, lane));
     }
   };
 
