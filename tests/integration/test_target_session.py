@@ -31,12 +31,12 @@ async def test_a_session_knows_the_load_before_any_round() -> None:
 
 
 async def test_nothing_keeps_the_connection_of_a_lost_session(tmp_path: Path) -> None:
-    """Only the session that was lost is watched: the link opens others meanwhile, and other tests left theirs."""
+    """Only the session that was lost is watched: the link opens others meanwhile."""
     async with harness(tmp_path, [FakeTarget()]) as one:
         await ready(one, 1)
         gc.collect()
-        held = weakref.WeakSet(each for each in gc.get_objects() if type(each) is Session and not each.lost)
-        assert len(held) == 1
+        held = weakref.WeakSet(link._session for link in one.app._pool.links)
+        assert [type(each) for each in held] == [Session]
         gc.disable()
         try:
             one.targets[0].stall()

@@ -20,8 +20,8 @@ WAIT_S = 30.0
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exporter]:
-    """An exporter whose connections end after half a second."""
-    monkeypatch.setattr(exporter, "LONGEST_S", 0.5)
+    """An exporter whose connections end after some seconds, in which any machine writes a page."""
+    monkeypatch.setattr(exporter, "LONGEST_S", 3.0)
     registry = CollectorRegistry()
     Gauge("probe", "A value.", registry=registry).set(7)
     made = Exporter(registry, "127.0.0.1", 0)

@@ -55,8 +55,10 @@ def most() -> Iterator[list[int]]:
     found, over, before = [0], threading.Event(), own_bytes()
 
     def look() -> None:
+        """Once more at the end: what was read may still be there, and this thread may have waited all the while."""
         while not over.wait(0.001):
             found[0] = max(found[0], own_bytes() - before)
+        found[0] = max(found[0], own_bytes() - before)
 
     looking = threading.Thread(target=look)
     looking.start()
