@@ -50,6 +50,7 @@ def examined(settings: StackSettings, cluster: ClusterSettings, tell: Callable[[
     asked = Asked(
         model=settings.model,
         drafter=settings.drafter if drafted else "",
+        anchored=cluster.drafter_sample_from_anchor,
         device=device,
         dtype=cluster.dtype,
         memory_fraction=cluster.memory_fraction,

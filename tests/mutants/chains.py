@@ -6,6 +6,7 @@ SEEDS = "services.common.model.states.seeds"
 CELL = "services.common.model.drafters.chain_cell"
 CHAIN = "services.common.model.drafters.chain"
 CONTEXT = "services.common.model.drafters.chain_context"
+DRAFTERS = "services.common.model.drafters"
 MTP = "services.common.model.drafters.mtp"
 EAGLE3 = "services.common.model.drafters.eagle3"
 VERIFY = "services.target.device.verify"
@@ -13,6 +14,7 @@ RUNNER = "services.target.device.runner"
 
 _SEEDED = "tests/unit/common/model/test_seeded_coupling.py::"
 _EAGLE3 = "tests/unit/common/model/test_eagle3.py::"
+_TABLES = "tests/unit/common/model/test_drafter_tables.py::"
 _UNIT = "tests/unit/common/model/test_chains.py::"
 PARITY = f"{_UNIT}test_drafts_and_hidden_states_equal_the_plain_implementation"
 REJECTED = f"{_UNIT}test_rejected_rows_are_written_again"
@@ -50,8 +52,12 @@ CHAINS = (
            "torch.cat((self.of_hidden(before_TD), self.of_embedding(embedded_TD)), -1)", PARITY),
     Mutant("eagle3-tap-is-the-id", f"{EAGLE3}.reading", "tuple(one - 1 for one in ids)", "tuple(one for one in ids)",
            f"{_EAGLE3}test_streams_are_those_before_the_layers_that_a_file_names"),
-    Mutant("eagle3-usual-taps-off-by-one", CONTEXT, "(1, layers // 2 - 1, layers - 4)",
-           "(2, layers // 2, layers - 3)", f"{_EAGLE3}test_a_file_that_names_none_has_the_usual_ones"),
+    Mutant("eagle3-usual-taps-off-by-one", DRAFTERS, "1, layers // 2 - 1, layers - 4",
+           "2, layers // 2, layers - 3", f"{_EAGLE3}test_a_file_that_names_none_has_the_usual_ones"),
+    Mutant("a-tied-file-drafts-with-the-targets-head", f"{DRAFTERS}.tables", "if tied and EMBED in own:",
+           "if False:", f"{_TABLES}test_the_embedding_of_a_tied_file_is_its_head"),
+    Mutant("a-map-of-all-tokens-is-not-followed", f"{DRAFTERS}.vocabulary", "and torch.equal(ids_V, entries_V)",
+           "and len(entries_V)", f"{_TABLES}test_a_map_of_the_whole_vocabulary_in_another_order"),
     Mutant("drafts-of-a-part-are-not-mapped", CHAIN, "self._vocabulary.tokens(_best(hidden_BD, head, coupling, step))",
            "_best(hidden_BD, head, coupling, step)", f"{_EAGLE3}test_drafts_are_tokens_that_the_file_names"),
     Mutant("eagle3-passes-on-normed-states", EAGLE3, "recycles_normed=spec.norm_output", "recycles_normed=True",

@@ -19,6 +19,8 @@ class Asked:
     model: str
     drafter: str = ""
     """Folder or hub id of a drafter, mtp for the head in the model's own file; empty for none."""
+    anchored: str = AUTO
+    """Whether the drafter's anchor predicts: true, false, or auto for what its file says."""
     device: str = ""
     """cpu, cuda, or empty for what there is."""
     dtype: str = ""
@@ -72,7 +74,7 @@ def configurations(asked: Asked) -> Problem | None:
 
     spec = weights.target_spec(asked.target)
     if asked.draft is not None:
-        weights.drafter_spec(asked.draft, spec)
+        weights.drafter_spec(asked.draft, spec, asked.anchored)
     if asked.context_limit > spec.max_positions:
         told = f"{asked.context_limit} are too many: {asked.target.name} has {spec.max_positions} positions"
         return Problem("--context-limit", told, "give fewer, or leave it out")

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from services.common.model.drafters import (
     ARCHITECTURES,
+    LAYOUTS,
     check_pair,
     checkpoint_shapes,
     compared,
     read_any_spec,
+    refuse_masks,
     speculators,
     with_remedy,
 )
 from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
+from services.common.model.drafters.vocabulary import read_vocabulary
 from services.common.model.families import FAMILIES, open_family
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import (
@@ -75,6 +79,15 @@ class Headers(Checkpoint):
         if path is not None and not path.is_file():
             return torch.empty(shape, dtype=next(iter(dtypes)), device=_NOWHERE)
         return super().stored(name, shape, dtypes)
+
+    def read_integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor with its numbers, where the file is here: of integers there are few."""
+        told, path = super().read_integers(name, shape), self._files[name]
+        if not path.is_file():
+            return told
+        with safe_open(path, framework="pt") as file:
+            held: Tensor = file.get_tensor(name)
+        return held.to(torch.int64)
 
     def holds_zeros(self, name: str) -> bool:
         """Numbers are not read: the loader looks."""
@@ -141,22 +154,28 @@ def target_spec(source: Source) -> ModelSpec:
     return open_family(source.folder(*DESCRIPTIONS))[1]
 
 
-def drafter_spec(source: Source, target: ModelSpec | None) -> AnyDrafterSpec:
+def drafter_spec(source: Source, target: ModelSpec | None, anchored: str = "auto") -> AnyDrafterSpec:
     """Return what config.json says of a drafter, and check that it was made for a target, if one is known.
+
+    `anchored` is a word of `LAYOUTS`.
 
     Raises:
         ModelError, FolderError: as `target_spec`, or it was made for another target.
     """
     folder = source.folder(*DESCRIPTIONS)
-    spec = read_any_spec(folder)
+    spec = read_any_spec(folder, LAYOUTS.get(anchored))
     if target is not None:
         check_pair(folder, spec, target)
     return spec
 
 
 def drafts_only(source: Source) -> str:
-    """Return the architecture of a checkpoint that only drafts; empty for every other one."""
-    return _named(source, ARCHITECTURES.keys() - FAMILIES.keys())
+    """Return the architecture of a checkpoint that only drafts, or its type there; empty for every other one."""
+    named = _named(source, ARCHITECTURES.keys() - FAMILIES.keys())
+    try:
+        return named or speculators.kind_of(source.folder(*DESCRIPTIONS)) or ""
+    except ModelError:
+        return ""  # What reads it all says what is wrong.
 
 
 def generates(source: Source) -> str:
@@ -223,16 +242,16 @@ def check_drafter(source: Source, spec: AnyDrafterSpec) -> None:
     Raises:
         ModelError, FolderError: as `check_target`.
     """
-    headers = _headers(source)
-    if headers is None:
-        return
     try:
+        headers = _headers(source)
+        if headers is None:
+            return
         spec, own = compared(spec, headers)
+        refuse_masks(headers.folder, source.files)  # of a hub's files some are never fetched
         for name, shape in checkpoint_shapes(spec).items():
-            if name == DRAFT_TO_TARGET:
-                own.read_integers(name, shape)
-            else:
+            if name != DRAFT_TO_TARGET:
                 own.read(name, shape, torch.bfloat16)
+        read_vocabulary(spec, own, _NOWHERE)
     except ModelError as error:
         raise with_remedy(error, _INCOMPLETE) from error
 

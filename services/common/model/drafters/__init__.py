@@ -3,7 +3,7 @@ chooses tokens. What kinds share stands in the files beside: `block` and `chain`
 in the target.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ from services.common.model.drafters import speculators
 from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.heads import DraftHead
 from services.common.model.drafters.spec import (
+    DRAFT_TO_TARGET,
     EMBED,
     HEAD,
     AnyDrafterSpec,
@@ -43,7 +44,10 @@ ANCHORED = ("dflash", "dspark")
 _REMEDY = ": take a drafter of one of these, or n-gram drafts, which need no checkpoint"
 OTHERWISE = ": take another drafter, or n-gram drafts, which need no checkpoint"
 _FOR_ANOTHER = ": take a drafter that was made for this model, or n-gram drafts, which need no checkpoint"
-_REMEDIES = ": take ", "; fetch it again"
+_REMEDIES = ": take ", "; fetch ", ": save the model itself"
+_LEAST = 6
+"""Layers from which on the usual three are three."""
+_MASKS = "mask_embedding"
 SKIPPED = ("t2d", "verifier_", "confidence_head.")
 """Beginnings of names of tensors for training alone, and of a head that a file carries without asking for it."""
 
@@ -214,10 +218,42 @@ def compared(spec: AnySpec, checkpoint: IntegerSource) -> tuple[AnySpec, Integer
     tables: tuple[str, ...] = (EMBED, HEAD)
     if isinstance(spec, ChainSpec):
         checkpoint, tables = chain_kind(spec).own(checkpoint), chain_kind(spec).TABLES
+    refuse_masks(checkpoint.folder, checkpoint.names)
     carried = (name for name in tables if name in checkpoint.names)
     spec = replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
+    if DRAFT_TO_TARGET in checkpoint.names and not spec.draft_vocab:
+        spec = replace(spec, draft_vocab=spec.vocab_size)  # some makers write a map of the whole vocabulary
     checkpoint.refuse_other_than(checkpoint_shapes(spec), SKIPPED)
     return spec, checkpoint
+
+
+def refuse_masks(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a drafter, by its files or tensors, whose masks are rows of their own and no token's.
+
+    Raises:
+        ModelError: it has such rows.
+    """
+    beside = (path.name for path in folder.iterdir() if path.is_file())
+    for name in (*names, *beside):
+        if name.startswith(_MASKS):
+            raise ModelError(f"{folder}: {name}: masks with an embedding of their own are not supported{OTHERWISE}")
+
+
+def taps_of(folder: Path, drafter: AnyDrafterSpec, layers: int) -> tuple[int, ...]:
+    """Return the blocks of a target of so many layers that a drafter reads.
+
+    A chain whose file names none reads those that EAGLE-3 reads of this depth.
+
+    Raises:
+        ModelError: there are no usual ones.
+    """
+    if drafter.target_layer_ids:
+        return drafter.target_layer_ids
+    if layers < _LEAST:
+        raise ModelError(
+            f"{folder}: it names no layers to read, and a target of {layers} has no usual ones{_FOR_ANOTHER}"
+        )
+    return 1, layers // 2 - 1, layers - 4
 
 
 def check_pair(folder: Path, drafter: AnyDrafterSpec, target: ModelSpec) -> None:
@@ -227,7 +263,7 @@ def check_pair(folder: Path, drafter: AnyDrafterSpec, target: ModelSpec) -> None
         ModelError: it was made for another one.
     """
     layers = len(target.layers)
-    if (most := max(drafter.target_layer_ids, default=0)) >= layers:
+    if (most := max(taps_of(folder, drafter, layers))) >= layers:
         told = f"it reads layer {most}, the target has {layers}, counted from 0"
         raise ModelError(f"{folder}/config.json: {told}{_FOR_ANOTHER}")
     if isinstance(drafter, ChainSpec) and drafter.raw and most == layers - 1:

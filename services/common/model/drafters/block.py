@@ -48,7 +48,7 @@ class DraftBlock:
         self.revision = parts.revision
         self.int8 = parts.int8
         self.sharpness = parts.head.sharpness
-        self._stack, self._head, self._tables = parts.stack, parts.head, Tables(parts.tables, parts.int8)
+        self._stack, self._head, self._tables = parts.stack, parts.head, Tables(parts.tables, parts.int8, spec.tied)
         self._first_row = spec.first_row
         self._masks = _views(spec)
         self._dtype, self._device = dtype, device

@@ -111,4 +111,5 @@ def load_chain(
         parts = replace(parts, layer=parts.layer.in_int8())
     shapes = table_shapes(spec)
     own = {name: checkpoint.read(name, shapes[name], dtype).to(where) for name in spec.own_tables}
-    return DraftChain(spec, parts, Tables(own, int8), read_vocabulary(spec, checkpoint, where), checkpoint.revision)
+    tables, vocabulary = Tables(own, int8, spec.tied), read_vocabulary(spec, checkpoint, where)
+    return DraftChain(spec, parts, tables, vocabulary, checkpoint.revision)

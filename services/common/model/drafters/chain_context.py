@@ -17,10 +17,9 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.torchscript import compiled
-from services.common.model.drafters import chain_kind, check_pair, checkpoint_shapes, open_tensors
+from services.common.model.drafters import chain_kind, check_pair, checkpoint_shapes, open_tensors, taps_of
 from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.spec import EMBED, ChainSpec
-from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.gpu.chain import KernelChainRows
 from services.common.model.stack import rotation_table
@@ -31,8 +30,6 @@ from services.common.model.target import Target
 from services.common.model.weights.weights import Shapes, elements
 
 _LOG = logging.getLogger(__name__)
-_LEAST = 6
-"""Layers from which on the usual three are three."""
 _WRITTEN = "k_proj.weight", "v_proj.weight", "k_norm.weight", "k_proj.bias", "v_proj.bias"
 
 
@@ -145,7 +142,10 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
         ModelError: the checkpoint is damaged, or belongs to another target.
     """
     folder = resolve_folder(path)
-    spec = replace(spec, target_layer_ids=_taps(spec, len(target.spec.layers), folder))
+    taps = taps_of(folder, spec, len(target.spec.layers))
+    if not spec.target_layer_ids:
+        _LOG.info("%s: it names no layers to read: after %s, counted from 0, as EAGLE-3 has it", folder, taps)
+    spec = replace(spec, target_layer_ids=taps)
     check_pair(folder, spec, target.spec)
     if spec.max_positions < target.spec.max_positions:
         _LOG.warning(
@@ -159,14 +159,3 @@ def load_chain_context(path: str | Path, spec: ChainSpec, target: Target, random
         own_VD = checkpoint.read(EMBED, (spec.vocab_size, spec.hidden_size), target.dtype).to(target.device)
         embed_VD = None if torch.equal(own_VD, target.embed_VD) else own_VD
     return ChainContext(spec, parts, target, checkpoint.revision, embed_VD)
-
-
-def _taps(spec: ChainSpec, layers: int, folder: Path) -> tuple[int, ...]:
-    """Return the blocks that a drafter reads; where its file names none, those that EAGLE-3 reads of this depth."""
-    if spec.target_layer_ids:
-        return spec.target_layer_ids
-    if layers < _LEAST:
-        raise ModelError(f"{folder}: it names no layers to read, and a target of {layers} has no usual ones")
-    usual = (1, layers // 2 - 1, layers - 4)
-    _LOG.info("%s: it names no layers to read: after %s, counted from 0, as EAGLE-3 has it", folder, usual)
-    return usual

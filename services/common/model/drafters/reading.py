@@ -27,6 +27,10 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
     masks = _masks(fields, inner, block_size)
     stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
     num_target_layers = _target_layers(fields, inner)
+    draft_vocab, tied = (
+        _draft_vocab(fields, stack.vocab_size),
+        fields.take("tie_word_embeddings", (bool,), default=False),
+    )
     return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
@@ -38,7 +42,8 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
         logit_scale=_scale(fields, inner, "output_multiplier"),
         logit_cap=_cap(fields, inner),
         anchor_predicts=bool(holder_of(fields, inner, "sample_from_anchor").take(*_ANCHOR, default=None)),
-        draft_vocab=_draft_vocab(fields, stack.vocab_size),
+        draft_vocab=draft_vocab,
+        tied=tied and not draft_vocab,
     )
 
 
@@ -48,7 +53,6 @@ def finish_block(fields: Fields, inner: Fields) -> None:
     Raises:
         ModelError: there is one.
     """
-    fields.take("tie_word_embeddings", (bool,), default=False)
     fields.take("eos_token_id", (int, list, NoneType), default=None)
     inner.finish(frozenset())
     finish(fields, IGNORED)

@@ -22,20 +22,27 @@ DRAFT_TO_TARGET = "d2t"
 class AnyDrafterSpec(StackSpec):
     """A drafter of a kind; `target_layer_ids` are the target blocks whose outputs it reads.
 
-    `own_tables` are names of tables that the file carries. `draft_vocab` is the size of a vocabulary that is a part of
-    the target's, 0 for all of it. `num_target_layers` is 0 where the file does not say.
+    `own_tables` are names of tables that the file carries; of one that is `tied` the embedding is the head too, if it
+    carries no other. `draft_vocab` is the size of a vocabulary that is a part of the target's, 0 for all of it.
+    `num_target_layers` is 0 where the file does not say.
     """
 
     kind: str = ""
     target_layer_ids: tuple[int, ...]
     num_target_layers: int = 0
     own_tables: tuple[str, ...] = ()
+    tied: bool = False
     draft_vocab: int = 0
 
     @property
     def scored(self) -> int:
         """Tokens that the head scores."""
         return self.draft_vocab or self.vocab_size
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether the head's entries must be all of the target's tokens, in their order."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ _TRAINING = frozenset({
     "architectures", "auf", "auto_map", "ce_loss_alpha", "confidence_head_alpha", "dtype", "emb_dim",
     "gru_hidden_dim", "has_no_defaults_at_init", "l1_loss_alpha", "lambda_base_decay_ratio", "lambda_base_start",
     "loss_decay_gamma", "max_anchors", "num_anchors", "pure_draft_prefix_len", "speculators_config",
-    "speculators_version", "tie_word_embeddings", "torch_dtype", "transformers_version", TYPE,
+    "speculators_version", "torch_dtype", "transformers_version", TYPE,
 })  # fmt: skip
 """Keys that change nothing that is computed here."""
 _KEPT_BY_LAYERS = frozenset({"architectures", "num_target_layers"})
@@ -60,6 +60,7 @@ def translated(folder: Path) -> Fields:
         values["is_causal"] = False
     values["sample_from_anchor"] = outer.take("sample_from_anchor", (bool, type(None)), default=None) or False
     values["target_layer_ids"] = _taps(outer)
+    values["tie_word_embeddings"] = bool(outer.take("tie_word_embeddings", (bool, type(None)), default=None))
     outer.finish(_TRAINING | IGNORED)
     return Fields(path, values | {"dflash_config": inner})
 

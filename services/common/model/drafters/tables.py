@@ -13,9 +13,11 @@ from services.common.model.drafters.spec import EMBED, HEAD
 class Tables:
     """Tables of a file's own, by name, as long as they differ from the target's."""
 
-    def __init__(self, own: Mapping[str, Tensor], int8: bool) -> None:
-        """With `int8` the head is a copy of eight bits."""
+    def __init__(self, own: Mapping[str, Tensor], int8: bool, tied: bool = False) -> None:
+        """With `int8` the head is a copy of eight bits. If they are `tied` the embedding is a head that is missing."""
         self._own, self._int8 = dict(own), int8
+        if tied and EMBED in own:
+            self._own.setdefault(HEAD, own[EMBED])
 
     @torch.no_grad()
     def seat(self, embed_VD: Tensor, head_VD: Tensor | None) -> tuple[Tensor, Weight]:

@@ -43,7 +43,16 @@ def read_vocabulary(spec: AnyDrafterSpec, checkpoint: IntegerSource, device: tor
     if not spec.draft_vocab:
         return Vocabulary()
     told = f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET}"
-    ids_V = checkpoint.read_integers(DRAFT_TO_TARGET, (spec.draft_vocab,)) + torch.arange(spec.draft_vocab)
+    far_V, entries_V = checkpoint.read_integers(DRAFT_TO_TARGET, (spec.draft_vocab,)), torch.arange(spec.draft_vocab)
+    if far_V.is_meta:
+        return Vocabulary(far_V)  # a file that is not here yet
+    ids_V = far_V + entries_V
+    if len(ids_V) == spec.vocab_size and torch.equal(ids_V, entries_V):
+        return Vocabulary()
+    if spec.scores_all:
+        raise ModelError(
+            f"{told} is of an order of its own, and this kind scores the target's tokens as they are{_REMEDY}"
+        )
     if not 0 <= int(ids_V.min()) <= int(ids_V.max()) < spec.vocab_size:
         raise ModelError(f"{told} names tokens outside of {spec.vocab_size}{_REMEDY}")
     if len(ids_V.unique()) != spec.draft_vocab:

@@ -243,10 +243,10 @@ def tensor_files(folder: Path, held: bool = True) -> dict[str, Path]:
     inside = {path: _tensor_names(path) for path in sorted(set(files.values()))}
     for name, path in files.items():
         if name not in inside[path]:
-            raise ModelError(f"{path}: tensor {name} is in {INDEX_FILE} but not in the file")
+            raise ModelError(f"{path}: tensor {name} is in {INDEX_FILE} but not in the file; fetch both again")
     for path, names in inside.items():
         for name in sorted(names - files.keys()):
-            raise ModelError(f"{path}: tensor {name} is not in {INDEX_FILE}")
+            raise ModelError(f"{path}: tensor {name} is not in {INDEX_FILE}; fetch both again")
     return files
 
 
@@ -264,7 +264,7 @@ def _indexed(index: Path) -> dict[str, Path]:
 
 def _tensor_names(path: Path) -> frozenset[str]:
     if not path.is_file():
-        raise ModelError(f"{path}: no such file")
+        raise ModelError(f"{path}: no such file; fetch it too")
     try:
         with safe_open(path, framework="pt") as file:
             return frozenset(file.keys())

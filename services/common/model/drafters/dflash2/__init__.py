@@ -10,6 +10,7 @@ from services.common.model.drafters.dflash2.selector import SelectorHead
 from services.common.model.drafters.dflash2.stack import ConvWeights, conv_stack
 from services.common.model.drafters.reading import finish_block, read_block
 from services.common.model.drafters.spec import DrafterSpec, LayerTensors, prefixes
+from services.common.model.drafters.vocabulary import read_vocabulary
 from services.common.model.fields.fields import Fields
 from services.common.model.fields.known_keys import NEUTRAL_DFLASH
 from services.common.model.files.checkpoint import IntegerSource
@@ -32,6 +33,11 @@ class DFlash2Spec(DrafterSpec):
     group: int
     rank: int
     candidates: int
+
+    @property
+    def scores_all(self) -> bool:
+        """Codebooks have a line for each of the target's tokens."""
+        return True
 
 
 def read_spec(fields: Fields) -> DFlash2Spec:
@@ -77,6 +83,7 @@ def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, 
     """Read the head that chooses among candidates: two codebooks and the projection between them."""
     assert isinstance(spec, DFlash2Spec), "the spec of this kind"
     shapes = head_shapes(spec)
+    read_vocabulary(spec, checkpoint, device)
     before_VR, after_VR, hidden_RD = (
         checkpoint.read(name, shapes[name], dtype).to(device) for name in (*_CODEBOOKS, _PROJECTION)
     )

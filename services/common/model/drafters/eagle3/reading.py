@@ -32,7 +32,7 @@ _QK_NORM = {"llama": False, "qwen3": True}
 """By the library's `model_type` of the layer."""
 _TRAINING = frozenset({
     "architectures", "auto_map", "dtype", "embed_requires_grad", "enable_sp_ulysses", "has_no_defaults_at_init",
-    "speculators_config", "speculators_version", "tie_word_embeddings", "torch_dtype", "transformers_version", TYPE,
+    "speculators_config", "speculators_version", "torch_dtype", "transformers_version", TYPE,
 })  # fmt: skip
 _HARMLESS = IGNORED | {"eos_token_id", "modal_type", "num_anchors", "target_model_type"}
 
@@ -71,6 +71,7 @@ def read_spec(fields: Fields) -> Eagle3Spec:
     stack = read_stack(fields, bias=bias, qk_norm=qk_norm)
     size = fields.positive("draft_vocab_size", default=stack.vocab_size, most=stack.vocab_size)
     fields.neutral("truncated_vocab_size", (None, size))
+    tied = fields.take("tie_word_embeddings", (bool,), default=False)
     _refuse(fields, inner, stack.hidden_size)
     return Eagle3Spec(
         **vars(stack),
@@ -80,6 +81,7 @@ def read_spec(fields: Fields) -> Eagle3Spec:
         features=len(taps) or _USUAL,
         num_target_layers=fields.take("num_target_layers", (int, type(None)), default=None) or 0,
         draft_vocab=0 if size == stack.vocab_size else size,
+        tied=tied and size == stack.vocab_size,
     )
 
 
@@ -97,6 +99,7 @@ def translated(folder: Path) -> Fields:
     if "norm_before_residual" not in values:
         _LOG.info("%s: norm_before_residual is missing: false, as the library has it", path)
     outer.take("inference_type", (str, type(None)), default=None)  # text, or images beside it
+    values["tie_word_embeddings"] = bool(outer.take("tie_word_embeddings", (bool, type(None)), default=None))
     outer.finish(_TRAINING | IGNORED)
     return Fields(path, values)
 
@@ -138,6 +141,5 @@ def _refuse(fields: Fields, inner: Fields, hidden: int) -> None:
     fields.neutral("fc_norm", (False, None))
     fields.neutral("parallel_drafting", (False, None))
     fields.neutral("target_hidden_size", (None, hidden))
-    fields.take("tie_word_embeddings", (bool,), default=False)
     inner.finish(frozenset())
     finish(fields, _HARMLESS)
