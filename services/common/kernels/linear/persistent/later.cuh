@@ -31,7 +31,11 @@ struct LaterGates {
       gates[pair] = pair_of(sums[gate], sums[gate + 1]), ups[pair] = pair_of(sums[up], sums[up + 1]);
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) roots[half] = root_of(ends, row + half * 8);
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + half * 8;
+      const bool waits = ends.squares && own < rows;
+      roots[half] = waits ? root_scale(ends.squares[own], ends.inverse_depth, ends.eps) : 1.f;
+    }
   }
 
   __device__ __forceinline__ void end(const Ends& ends, int part, int lane) {

@@ -21,7 +21,11 @@ __device__ __forceinline__ void end_plain(const Sum (&sums)[LINES / 2], const Sc
   const bool odd = lane % 2 != 0;
   float roots[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) roots[half] = root_of(ends, row + half * 8);
+  for (int half = 0; half < 2; ++half) {
+    const int own = row + half * 8;
+    const bool waits = ends.squares && own < ends.rows;
+    roots[half] = waits ? root_scale(ends.squares[own], ends.inverse_depth, ends.eps) : 1.f;
+  }
 #pragma unroll
   for (int eight = 0; eight < LINES / 8; eight += 2) {
     float left[4], right[4];
