@@ -5,11 +5,12 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import columns_at_once
 from services.common.kernels.argmax_token.draws import Draws
+from services.common.kernels.argmax_token.groups import best_of_groups, top_of_groups
 from services.common.kernels.dispatch import Operator
 from services.common.kernels.linear.reference import linear
 from services.common.kernels.linear.weight import Weight
 
-__all__ = ["Draws", "argmax_of_product", "argmax_token", "columns_at_once", "top_of_product"]
+__all__ = ["Draws", "argmax_of_product", "argmax_token", "columns_at_once", "top_of_groups", "top_of_product"]
 
 _ROWS = 512
 
@@ -17,7 +18,7 @@ _ROWS = 512
 @Operator
 def argmax_token(logits: Tensor) -> Tensor:
     """Return the argmax of the last dimension [...], int64; the lowest id among equals."""
-    return logits.argmax(-1)
+    return best_of_groups(logits)
 
 
 @Operator
@@ -27,10 +28,10 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, draws: Draws | None = 
     With `draws` the noise of rows counts.
     """
     if draws is not None:
-        return draws.of(linear(rows_RD, weight_VD)).argmax(-1)
+        return best_of_groups(draws.of(linear(rows_RD, weight_VD)))
     if len(rows_RD) <= _ROWS:
-        return linear(rows_RD, weight_VD).argmax(-1)
-    return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])
+        return best_of_groups(linear(rows_RD, weight_VD))
+    return torch.cat([best_of_groups(linear(some_RD, weight_VD)) for some_RD in rows_RD.split(_ROWS)])
 
 
 @Operator
@@ -41,5 +42,4 @@ def top_of_product(rows_RD: Tensor, weight_VD: Weight, count: int, draws: Draws 
     float32, and among equals the lowest token is first.
     """
     scores_RV = linear(rows_RD, weight_VD)
-    values_RC, ids_RC = (scores_RV if draws is None else draws.of(scores_RV)).topk(count, -1)
-    return values_RC, ids_RC
+    return top_of_groups(scores_RV if draws is None else draws.of(scores_RV), count)

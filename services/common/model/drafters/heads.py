@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.common.kernels.argmax_token import argmax_of_product, argmax_token, top_of_product
+from services.common.kernels.argmax_token import argmax_of_product, argmax_token, top_of_groups, top_of_product
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.weight import Weight
 from services.common.model.drafters.coupling import Coupling
@@ -93,7 +93,7 @@ def best_of(
         values_RC, ids_RC = top_of_product(rows_RD, head, count, None if coupling is None else coupling.draws)
         values_RC = bounded(values_RC, spec)  # the order stays
     else:
-        values_RC, ids_RC = coupling.apply(scaled_logits(rows_RD, head, spec), drafts).topk(count, -1)
+        values_RC, ids_RC = top_of_groups(coupling.apply(scaled_logits(rows_RD, head, spec), drafts), count)
     return ids_RC.view(batch, drafts, -1), values_RC.view(batch, drafts, -1)
 
 
