@@ -14,8 +14,8 @@ from services.common.serving.settings import Choice
 from services.target.scheduling.settings import PAUSE_S
 
 _AUTO, _CODES, _FP8 = "auto", "int8", "fp8"
-_NODES = (8, 16)
-"""Nodes of trees. Four bring some percent more than a chain of four (docs/log/2026-11.md)."""
+_NODES = {"cpu": (4, 8, 16), "cuda": (8, 16)}
+"""Nodes of trees. Four bring some percent more than a chain: of use where a row is dear (docs/log/2026-11.md)."""
 THROUGHPUT, LATENCY = "throughput", "latency"
 _KNOWN: dict[str, tuple[str, ...]] = {
     "device": ("cpu", "cuda"),
@@ -152,7 +152,8 @@ class TargetSettings:
     models without recurrent layers, and of drafters that draft in one pass; widths are chosen for it."""
     nodes: bool = False
     """Rounds may check trees of drafts beside chains, whichever brings more; with a drafter's checkpoint. Trees have as
-    many nodes as widths of eight and more say, else the widest; empty: 8 and 16."""
+    many nodes as widths of eight and more say, on a CPU of four and more, else the widest; empty: 8 and 16. On a CPU
+    some have 4 then."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
@@ -360,10 +361,9 @@ class TargetSettings:
     @property
     def tree_widths(self) -> tuple[int, ...]:
         """Nodes that rounds of trees may have, as far as the drafter can fill them."""
-        if not self.nodes:
-            return ()
-        many = tuple(width for width in self.widths if width >= _NODES[0])
-        return many or self.widths[1:][-1:] if self.widths else _NODES
+        if not self.nodes or not self.widths:
+            return _NODES[self.device] if self.nodes else ()
+        return tuple(width for width in self.widths if width >= _NODES[self.device][0]) or self.widths[1:][-1:]
 
     @property
     def chunk_tokens(self) -> int:

@@ -41,13 +41,19 @@ def test_rows_are_compared_in_one_of_three_modes_and_strictly_on_a_gpu(settings:
 
 def test_trees_may_have_more_nodes_than_a_chain_has_rows() -> None:
     assert TargetSettings(model="m").tree_widths == ()
-    for device in ("cpu", "cuda"):
+    usual = {"cpu": (4, 8, 16), "cuda": (8, 16)}
+    for device, sizes in usual.items():
         chains = TargetSettings(model="m", device=device).draft_widths
         trees = TargetSettings(model="m", device=device, nodes=True)
-        assert (trees.draft_widths, trees.tree_widths) == (chains, (8, 16))
-    asked = {(1, 6): (6,), (1, 4, 8, 12): (8, 12), (1,): ()}
-    for widths, nodes in asked.items():
-        assert TargetSettings(model="m", nodes=True, widths=widths).tree_widths == nodes
+        assert (trees.draft_widths, trees.tree_widths) == (chains, sizes)
+    asked: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
+        "cpu": {(1, 3): (3,), (1, 6): (6,), (1, 4, 8, 12): (4, 8, 12), (1,): ()},
+        "cuda": {(1, 4): (4,), (1, 6): (6,), (1, 4, 8, 12): (8, 12), (1,): ()},
+    }
+    for device, every in asked.items():
+        for widths, nodes in every.items():
+            settings = TargetSettings(model="m", device=device, nodes=True, widths=widths)
+            assert settings.tree_widths == nodes
 
 
 def test_a_cpu_offers_the_types_in_which_it_is_exact() -> None:
