@@ -23,6 +23,7 @@ from services.common.serving.channel import connect
 from tests.faults.answers import Answer, Stream, request
 from tests.faults.rest import Footprints, at_rest, defects_in, processes_of, scrape
 from tests.integration.pair import ENVIRONMENT, PairProcesses
+from tests.support.ports import free_port
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
 from tests.support.warm import WarmProcess
 
@@ -269,7 +270,8 @@ class Fleet:
         folder = self._folder / f"{index}.{self._starts}"
         folder.mkdir()
         environment = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": points or self._points}
-        open_port = ("--grpc", "127.0.0.1:0", "--insecure", "true")  # for proxies and hostile callers
+        # For proxies and hostile callers. Nobody else may listen where a killed target did, which gateways look for.
+        open_port = ("--grpc", f"127.0.0.1:{free_port()}", "--insecure", "true")
         flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *open_port, *self._flags, *more)
         proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
         models = self.others.get(index, self._models)

@@ -16,6 +16,7 @@ from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, ha
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
 from tests.support.metrics import value_of
+from tests.support.ports import free_port
 
 TOKENS = 300
 
@@ -291,7 +292,8 @@ async def test_pairs_come_and_go_by_watch_and_a_lost_controller_leaves_them(tmp_
     ]
     fleet, server = FleetFake(listed[:1]), grpc.aio.server()
     fleet_pb2_grpc.add_FleetServiceServicer_to_server(fleet, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = free_port()
+    server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     async with harness(tmp_path, [], targets=(), watch=(f"127.0.0.1:{port}",)) as one:
         await ready(one, 1)
