@@ -17,7 +17,7 @@ from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, r
 from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
-from tests.support.pace import within_s
+from tests.support.pace import kept, within_s
 
 SENTENCE = "the quick brown fox jumps over the lazy dog. "
 LONGEST_BYTES = 1 << 20
@@ -89,7 +89,7 @@ async def test_texts_of_one_tenant_do_not_delay_anothers_prompt(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert waited_s <= bound_s
+    assert kept(2.0, bound_s, waited_s)
     print(f"first token after {waited_s:.2f} s beside {calls} texts of 1 MiB")
 
 
@@ -142,7 +142,7 @@ async def test_bodies_of_one_tenant_do_not_delay_anothers_prompt_over_either_lis
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert working, "tenant a was still busy"
-        assert max(over_http_s, over_grpc_s) <= bound_s
+        assert kept(2.0, bound_s, max(over_http_s, over_grpc_s))
 
 
 def key(name: str) -> dict[str, str]:

@@ -18,3 +18,8 @@ def started_s() -> float:
 def within_s(promised_s: float) -> float:
     """The bound for a promise, with what this machine's other work adds to it now; what hangs is far above it."""
     return promised_s + ALLOWED * started_s()
+
+
+def kept(promised_s: float, before_s: float, took_s: float) -> bool:
+    """Whether it took as long as promised at most, by the bound of before or, as load may have come since, of now."""
+    return took_s <= before_s or took_s <= within_s(promised_s)

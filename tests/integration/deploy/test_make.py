@@ -16,7 +16,7 @@ import pytest
 
 from deploy.stack import REPOSITORY
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
-from tests.support.pace import within_s
+from tests.support.pace import kept, within_s
 
 # Nothing is installed, and no make below this one runs.
 MAKE = ("make", "--no-print-directory", "-o", "setup", "-o", ".venv/.installed", "MAKE=true")
@@ -130,7 +130,7 @@ def test_without_a_gateway_generate_says_so_within_three_seconds(kind: str, requ
     bound_s = within_s(3.0)
     begun = time.monotonic()
     done = make("generate", f"ADDRESS={address}")
-    assert time.monotonic() - begun < bound_s
+    assert kept(3.0, bound_s, time.monotonic() - begun)
     sentence, *of_make = done.stderr.splitlines()
     assert sentence == f"no gateway answers at {address}: start one with make up"
     assert [line.split(":")[0] for line in of_make] == ["make"]
@@ -142,7 +142,7 @@ def test_without_a_gateway_an_example_says_so_within_three_seconds(unused_addres
     begun = time.monotonic()
     command = [sys.executable, "-m", "examples.python.stream", unused_address]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
-    assert time.monotonic() - begun < bound_s
+    assert kept(3.0, bound_s, time.monotonic() - begun)
     assert done.stderr == f"no gateway answers at {unused_address}: start one with make up\n"
     assert done.returncode == 1
 

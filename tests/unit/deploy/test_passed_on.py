@@ -19,7 +19,7 @@ from deploy.stack import EMBEDDED
 from services.common.preflight.memory import Gpu
 from services.common.serving import settings
 from services.common.serving.settings import Group
-from tests.support.pace import within_s
+from tests.support.pace import kept, within_s
 
 # Values that fit beside the defaults, for settings of which twice the default does not.
 SAMPLES = {
@@ -178,7 +178,7 @@ def test_a_wrong_setting_ends_the_command_at_once_with_one_line(module: str) -> 
     assert (done.returncode, done.stdout) == (2, "")
     named = "target: widths" if module == "deploy.cluster" else "--target.widths"
     assert done.stderr == f"settings: {named}: must ascend from 1\n"
-    assert time.monotonic() - began < bound_s
+    assert kept(3.0, bound_s, time.monotonic() - began)
 
 
 def test_the_controllers_settings_are_judged_without_ray_or_torch() -> None:
