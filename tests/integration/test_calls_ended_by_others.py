@@ -9,13 +9,15 @@ import grpc
 import pytest
 from prometheus_client import generate_latest
 
+from services.gateway.streams import calls
 from services.gateway.streams.calls import ANYBODY, UNKNOWN, TenantLabels
 from tests.integration.gateway_stack import Answer, Harness, ask_for
 from tests.integration.test_calls_recorded import SERVICE, Crowd, recording, series, settled
 from tests.support.kept_calls import Lines
 
 LARGER_THAN_ANY = 8 << 20
-SHORT_S = 0.3
+SHORT_S, LATE_S = 2.0, 1.8
+"""Time of a call, and by how much later than its client the gateway may have begun to count it."""
 
 
 async def code_of(call: Any) -> str:
@@ -25,11 +27,11 @@ async def code_of(call: Any) -> str:
     return refused.value.code().name
 
 
-async def told(one: Harness, lines: Lines, calls: int) -> list[dict[str, Any]]:
+async def told(one: Harness, lines: Lines, count: int) -> list[dict[str, Any]]:
     """The lines of so many calls; counters agree with them."""
-    await settled(lines, calls)
+    await settled(lines, count)
     counted = series(generate_latest(one.app._server._registry).decode(), "gateway_requests_total")
-    assert sum(counted.values()) == calls
+    assert sum(counted.values()) == count
     assert all(counted[line["code"], line["endpoint"]] for line in lines.lines)
     return lines.lines
 
@@ -37,8 +39,10 @@ async def told(one: Harness, lines: Lines, calls: int) -> list[dict[str, Any]]:
 async def test_a_call_whose_client_s_time_is_over_counts_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client ends it a moment before the gateway would, so it looks like one that left."""
+    """Its client ends it a moment before the gateway would, so it looks like one that left; the moment is long here."""
+    monkeypatch.setattr(calls, "EARLY_S", LATE_S)
     async with recording(tmp_path, monkeypatch) as (one, client, lines, _):
+        one.targets[0].hold(1)
         key = {"metadata": Crowd(one, client).key("a")["metadata"]}
         answer = Answer()
         ended = one.ask(ask_for(max_tokens=3000), timeout=SHORT_S, into=answer, **key)

@@ -1,5 +1,6 @@
 """A service that is forked from a process with its libraries is started, told of and ended like one of its own."""
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -79,3 +80,12 @@ def test_two_have_variables_and_sessions_of_their_own(folder: Path) -> None:
             assert (state / "fd" / "0").readlink() == Path("/dev/null")
     finally:
         assert [process.stop(30.0) for process in pair] == [0, 0]
+
+
+def test_an_end_that_is_told_with_the_id_is_an_end() -> None:
+    """A service that refuses its settings may have ended before anybody reads who it is."""
+    told, tells = os.pipe()
+    os.write(tells, b"12345\n2\n")
+    process = warm.Forked(told)
+    assert (process.pid, process.poll(), process.wait(60.0)) == (12345, 2, 2)
+    os.close(tells)

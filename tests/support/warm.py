@@ -47,16 +47,24 @@ class Forked:
 
     def __init__(self, told: int) -> None:
         """Reads the id from the descriptor `told`, and later the exit code."""
-        self._told, self.returncode = told, cast("int | None", None)
+        self._told, self._read, self.returncode = told, b"", cast("int | None", None)
         line = self._line(START_S)
         assert line, "the process that forks services has ended, or does not answer"
         self.pid = int(line)
 
     def _line(self, within_s: float | None) -> bytes | None:
-        """Empty when the other end is closed, nothing when it said nothing yet."""
+        """The next one; empty when the other end is closed, nothing when it said nothing yet.
+
+        A service that ends at once has said both by the first look.
+        """
         poll = select.poll()
         poll.register(self._told, select.POLLIN)
-        return os.read(self._told, 32) if poll.poll(None if within_s is None else within_s * 1000) else None
+        if not self._read and poll.poll(None if within_s is None else within_s * 1000):
+            self._read = os.read(self._told, 32)
+            if not self._read:
+                return b""
+        line, _, self._read = self._read.partition(b"\n")
+        return line or None
 
     def poll(self) -> int | None:
         """The exit code, where it has ended."""
