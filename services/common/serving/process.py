@@ -84,22 +84,25 @@ def name_of(pid: int) -> str:
 
 def end_session(session: int) -> None:
     """SIGKILL to every process of a session, again while any lives: one may be starting another right now."""
-    end = time.monotonic() + _KILL_S
-    while (found := [pid for pid, (_, of) in _living().items() if of == session]) and time.monotonic() < end:
-        _kill(found)
-        time.sleep(0.01)
+    _end(lambda living: [pid for pid, (_, of) in living.items() if of == session])
 
 
 def end_descendants() -> None:
     """SIGKILL to the children of this process and theirs, again while any lives: one may be starting another now."""
-    end = time.monotonic() + _KILL_S
-    while (found := _descendants()) and time.monotonic() < end:
+    _end(_descendants)
+
+
+def _end(of: Callable[[dict[int, tuple[int, int]]], list[int]]) -> None:
+    """Kills those of the living, and waits for them: one whose parent ended first is a descendant no more."""
+    end, killed = time.monotonic() + _KILL_S, set[int]()
+    while ((found := of(living := _living())) or killed & living.keys()) and time.monotonic() < end:
         _kill(found)
+        killed.update(found)
         time.sleep(0.01)
 
 
-def _descendants() -> list[int]:
-    living, found = _living(), [os.getpid()]
+def _descendants(living: dict[int, tuple[int, int]]) -> list[int]:
+    found = [os.getpid()]
     for ancestor in found:
         found += [pid for pid, (parent, _) in living.items() if parent == ancestor and pid not in found]
     return found[1:]

@@ -59,7 +59,10 @@ def test_many_connections_take_few_threads_and_the_page_is_answered(served: Expo
     before = threading.active_count()
     many = [connected(served) for _ in range(3 * CONNECTIONS)]
     assert "probe 7.0" in page(served)
-    assert threading.active_count() - before <= CONNECTIONS_OF_ONE + 1
+    end = time.monotonic() + WAIT_S  # those of connections that were ended go a moment later
+    while threading.active_count() - before > CONNECTIONS_OF_ONE + 1:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     for each in many:
         each.close()
 
