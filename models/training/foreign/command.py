@@ -10,7 +10,8 @@ import torch
 from models.training.foreign.card import Card
 from models.training.foreign.chain_learning import ChainLearner
 from models.training.foreign.conversation import ChatFormat, read_format
-from models.training.foreign.corpus import Conversations, CorpusOptions, write_corpus
+from models.training.foreign.corpus import Conversations, CorpusOptions, kept_text, write_corpus
+from models.training.foreign.flags import above_0, block, blocks, check, device, number, rank
 from models.training.foreign.folders import begin, form_of, open_learner
 from models.training.foreign.frozen import FrozenTarget, load_frozen
 from models.training.foreign.heldout import NEW_TOKENS, measure, read_prompts, table, write_answers
@@ -38,8 +39,8 @@ def main(arguments: list[str]) -> None:
         ValueError: a drafter cannot be trained for it, or an argument has no meaning.
     """
     options = _parser().parse_args(arguments)
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"--device {options.device}: torch finds no GPU here")
+    check(options)
+    prompts = read_prompts(options.held_out)
     started = time.monotonic()
     compiled = options.device.startswith("cuda") and not options.eager
     torch.set_float32_matmul_precision("high")
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> None:
     # Shapes differ from answer to answer: nothing is compiled for them.
     with torch.compiler.set_stance("force_eager"):
         temperatures = [0.0, options.temperature]
-        answers = write_answers(target, chat, read_prompts(options.held_out), temperatures, options.answer_tokens)
+        answers = write_answers(target, chat, prompts, temperatures, options.answer_tokens)
     if options.measure:
         print(table(measure(learner, answers, options.drafts)), flush=True)
         return
@@ -170,7 +171,7 @@ class Run:
         """Let the target write, or read what an earlier run kept."""
         options, target = self._options, self._learner.target
         if options.corpus is not None and options.corpus.exists():
-            texts = Conversations(**torch.load(options.corpus, map_location=target.device))
+            texts = kept_text(options.corpus, target.device)
         else:
             held_out = [prompt.prompt for prompt in read_prompts(options.held_out)]
             texts = write_corpus(target, self._chat, target.spec.eos_token_ids, held_out, _corpus(options))
@@ -209,23 +210,6 @@ def mask_token(target: FrozenTarget, chat: ChatFormat) -> int:
     return int(free[-1])
 
 
-def _blocks(told: str) -> tuple[tuple[int, int], ...]:
-    """Read sizes of blocks and how many a row has of each."""
-    pairs = [part.split(":") for part in told.split(",")]
-    return tuple((_block(size), _above_0(count)) for size, count in pairs)
-
-
-def _above_0(told: str, least: int = 1) -> int:
-    if (value := int(told)) < least:
-        raise argparse.ArgumentTypeError(f"must be at least {least}, is {value}")
-    return value
-
-
-def _block(told: str) -> int:
-    """An anchor and a draft."""
-    return _above_0(told, 2)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m models.training drafter", description=main.__doc__)
     add = parser.add_argument
@@ -233,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--kind", choices=sorted((*KINDS, EAGLE3)), default="dflash")
     add(
         "--rank",
-        type=_above_0,
+        type=rank,
         default=32,
         help="of what a kind has for the token before: dflash2's selector, dspark's bias",
     )
@@ -243,36 +227,38 @@ def _parser() -> argparse.ArgumentParser:
         help="DFlash drafter of the same width and as many layers or more, whose weights to begin with",
     )
     add("--beside", type=Path, help="drafter to be measured on the same answers")
-    add("--limit-seconds", type=float, default=1e9, help="of the whole run: training ends early enough to measure")
+    add("--limit-seconds", type=number(), default=1e9, help="of the whole run: training ends early enough to measure")
     add("--out", type=Path, default=Path("build/drafter"), help="where the drafter is written")
     add("--eight-bits", action="store_true", help="write the products of layers in eight bits: half the file")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--data-seconds", type=float, default=170.0, help="how long the target writes")
-    add("--train-seconds", type=float, default=650.0, help="how long the drafter learns")
-    add("--conversations", type=_above_0, default=400_000, help="most prompts to write for")
+    add("--device", type=device, default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--data-seconds", type=number(), default=170.0, help="how long the target writes")
+    add("--train-seconds", type=number(), default=650.0, help="how long the drafter learns")
+    add("--conversations", type=above_0, default=400_000, help="most prompts to write for")
     add("--only-text", action="store_true", help="write the text for --corpus and end")
     add("--corpus", type=Path, help="file that keeps what the target wrote; read when it exists")
-    add("--rate", type=float, default=0.02, help="highest rate of matrices; less where a drafter has learnt already")
-    add("--pairs-from", type=float, default=0.25, help="share of the budget after which heads of pairs learn")
-    add("--report-seconds", type=float, default=90.0, help="between two checkpoints")
-    add("--steps", type=_above_0, default=10**9, help="most training steps")
+    add("--rate", type=number(), default=0.02, help="highest rate of matrices; less where a drafter has learnt already")
+    add(
+        "--pairs-from", type=number(0.0, 1.0), default=0.25, help="share of the budget after which heads of pairs learn"
+    )
+    add("--report-seconds", type=number(), default=90.0, help="between two checkpoints")
+    add("--steps", type=above_0, default=10**9, help="most training steps")
     add(
         "--slots",
-        type=_above_0,
+        type=above_0,
         default=4096,
         help="texts written at a time: memory is slots x length x K/V of a token",
     )
-    add("--length", type=_above_0, default=512, help="most tokens of a conversation, and of a packed row")
-    add("--rows", type=_above_0, default=48, help="packed rows of a step")
-    add("--layers", type=_above_0, default=5)
-    add("--taps", type=_above_0, help="target layers whose output is read; default: as many as --layers")
-    add("--block-size", type=_block, default=16)
-    add("--blocks", type=_blocks, default=Pattern.counts, help="blocks that a packed row gives, as SIZE:COUNT,...")
+    add("--length", type=above_0, default=512, help="most tokens of a conversation, and of a packed row")
+    add("--rows", type=above_0, default=48, help="packed rows of a step")
+    add("--layers", type=above_0, default=5)
+    add("--taps", type=above_0, help="target layers whose output is read; default: as many as --layers")
+    add("--block-size", type=block, default=16)
+    add("--blocks", type=blocks, default=Pattern.counts, help="blocks that a packed row gives, as SIZE:COUNT,...")
     add("--mask-token", type=int, help="id of a token that texts never hold; default: found")
-    add("--temperature", type=float, default=0.8, help="of drawn texts")
+    add("--temperature", type=number(), default=0.8, help="of drawn texts")
     add("--held-out", type=Path, default=HELD_OUT, help="prompts to measure with, by kind")
-    add("--answer-tokens", type=_above_0, default=NEW_TOKENS, help="most tokens of an answer to measure with")
-    add("--drafts", type=_above_0, default=DRAFTS, help="tokens drafted a round where tau is measured")
+    add("--answer-tokens", type=above_0, default=NEW_TOKENS, help="most tokens of an answer to measure with")
+    add("--drafts", type=above_0, default=DRAFTS, help="tokens drafted a round where tau is measured")
     add("--measure", type=Path, help="train nothing, and measure this drafter")
     add(
         "--brief",

@@ -4,6 +4,8 @@ import random
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor
@@ -58,6 +60,18 @@ class Conversations:
         return int(self.ends.sum())
 
 
+def kept_text(path: Path, device: torch.device) -> Conversations:
+    """Read what an earlier run kept.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        return Conversations(**torch.load(path, map_location=device))
+    except (UnpicklingError, RuntimeError, TypeError, EOFError, KeyError) as error:
+        raise ValueError(f"--corpus {path}: is no text that a run kept: remove it, or name another") from error
+
+
 def write_corpus(
     target: FrozenTarget, chat: ChatFormat, stops: tuple[int, ...], held_out: list[str], options: CorpusOptions
 ) -> Conversations:
@@ -67,6 +81,10 @@ def write_corpus(
     left = options.seconds - (time.monotonic() - started)
     longest = options.length - SHORTEST_ANSWER
     begun = [ids for ids in chat.prompts(prompts) if len(ids) <= min(longest, options.length * 3 // 4)]
+    if not begun:
+        raise ValueError(
+            f"no prompt fits into --length {options.length} or was written: give it, or --data-seconds, more"
+        )
     greedy = [index % 100 < 100 * options.greedy_share for index in range(len(begun))]
     temperatures = [0.0 if flat else options.temperature for flat in greedy]
     ids, ends = write(
@@ -89,11 +107,13 @@ def _prompts(
     chooser = random.Random(options.seed)
     openings = [draw_opening(chooser) for _ in range(options.conversations)]
     begun = chat.begin([opening.text for opening in openings if not opening.whole])
-    length = max(map(len, begun)) + LONGEST_MESSAGE
+    length = max(map(len, begun), default=0) + LONGEST_MESSAGE
     how = Writing(length, options.slots, (*stops, chat.message_end), options.min_p)
-    seconds = options.seconds * options.message_share
-    ids, ends = write(target, begun, [1.0] * len(begun), how, seconds, options.compiled)
-    written = [row[:end] for row, end in zip(ids.tolist(), ends.tolist(), strict=True) if 0 < end < length]
+    written: list[list[int]] = []
+    if begun:
+        seconds = options.seconds * options.message_share
+        ids, ends = write(target, begun, [1.0] * len(begun), how, seconds, options.compiled)
+        written = [row[:end] for row, end in zip(ids.tolist(), ends.tolist(), strict=True) if 0 < end < length]
     prompts = [*(opening.text for opening in openings if opening.whole), *chat.messages(written)]
     prompts = distinct(prompts, held_out)
     chooser.shuffle(prompts)

@@ -13,7 +13,7 @@ from services.common.kernels.rope import Frequencies
 from services.common.model.families import open_family
 from services.common.model.files.checkpoint import resolve_folder
 from services.common.model.files.formats import open_checkpoint
-from services.common.model.spec import ModelSpec
+from services.common.model.spec import Experts, ModelSpec
 from services.common.model.weights.weights import LayerWeights, ModelWeights
 
 BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -26,8 +26,12 @@ class FrozenTarget:
     """A dense target of any family that is served; nothing of it takes a gradient."""
 
     def __init__(self, spec: ModelSpec, weights: ModelWeights, compiled: bool = False) -> None:
+        if len(spec.groups) > 1:
+            raise ValueError("a drafter can be trained for targets with one kind of attention: this one has windows")
         if spec.delta is not None or spec.attention.gated:
             raise ValueError("a drafter can be trained for dense targets only: this one has recurrent or gated layers")
+        if any(isinstance(layer.ffn, Experts) for layer in spec.layers):
+            raise ValueError("a drafter can be trained for dense targets only: this one has experts")
         self.spec, self.weights = spec, weights
         self.newest: tuple[object, Sequence[int], tuple[Tensor, Tensor]] | None = None
         """What was read last: a batch, the layers, and what came of it."""

@@ -53,8 +53,26 @@ Count = tuple[int, int]
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read a list of objects with the keys kind and prompt."""
-    return [Prompt(**entry) for entry in json.loads(path.read_text("utf-8"))]
+    """Read a list of objects with the keys kind and prompt.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        entries = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"--held-out {path}: cannot be read: {error}") from error
+    if not (isinstance(entries, list) and entries and all(map(_is_prompt, entries))):
+        raise ValueError(f"--held-out {path}: must be a list of objects with kind and prompt, both texts")
+    return [Prompt(**entry) for entry in entries]
+
+
+def _is_prompt(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"kind", "prompt"}
+        and all(isinstance(x, str) for x in entry.values())
+    )
 
 
 def write_answers(

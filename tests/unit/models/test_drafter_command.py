@@ -9,20 +9,29 @@ import torch
 
 from models.training.__main__ import main as command_line
 from models.training.foreign.command import main
+from models.training.foreign.conversation import read_format
+from models.training.foreign.corpus import CorpusOptions, write_corpus
 from models.training.foreign.frozen import load_frozen
 from models.training.foreign.learning import Learner
 from models.training.foreign.publish import publish
 from models.training.settings import MODELS
 from services.common.model import load_block
+from tests.support.tiny_checkpoints import EXPERTS, write_tiny
 from tests.unit.models.foreign_pair import OPTIONS, shape_of, target_folder, written
 
 TOKENIZER, VOCAB = MODELS / "embedded" / "target", 1024
 
 
-def test_a_started_drafter_opens_and_its_card_says_where_it_began(tmp_path: Path) -> None:
-    folder, start, out = target_folder(tmp_path / "target", "llama", VOCAB), tmp_path / "start", tmp_path / "out"
+def chatting(path: Path) -> Path:
+    """A model with a tokenizer that has a chat template."""
+    folder = target_folder(path, "llama", VOCAB)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TOKENIZER / file, folder)
+    return folder
+
+
+def test_a_started_drafter_opens_and_its_card_says_where_it_began(tmp_path: Path) -> None:
+    folder, start, out = chatting(tmp_path / "target"), tmp_path / "start", tmp_path / "out"
     target = load_frozen(str(folder), "cpu")
     publish(Learner(target, shape_of(target), OPTIONS).folded(), start)
     held_out = tmp_path / "held_out.json"
@@ -41,9 +50,7 @@ def test_a_started_drafter_opens_and_its_card_says_where_it_began(tmp_path: Path
 
 
 def test_a_brief_run_counts_chains_alone_and_eight_bits_are_half_the_file(tmp_path: Path) -> None:
-    folder, out = target_folder(tmp_path / "target", "llama", VOCAB), tmp_path / "out"
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TOKENIZER / file, folder)
+    folder, out = chatting(tmp_path / "target"), tmp_path / "out"
     held_out = tmp_path / "held_out.json"
     held_out.write_text(json.dumps([{"kind": "code", "prompt": "os"}]))
     corpus = tmp_path / "text.pt"
@@ -69,6 +76,24 @@ def test_a_brief_run_counts_chains_alone_and_eight_bits_are_half_the_file(tmp_pa
         ("--blocks 8:2,1:3", "argument --blocks: must be at least 2, is 1"),
         ("--device cuda:9", "--device cuda:9: torch finds no GPU here"),
         ("--target /nowhere", "/nowhere: no such folder"),
+        (
+            "--kind dspark --rank 100000",
+            "argument --rank: must be at most 16384, is 100000: what is larger is not served",
+        ),
+        ("--block-size 2000", "argument --block-size: must be at most 1024, is 2000: what is larger is not served"),
+        ("--target {windows}", "targets with one kind of attention: this one has windows"),
+        ("--device tpu", "argument --device: must be cpu or cuda, is 'tpu'"),
+        ("--blocks 8", "argument --blocks: must be SIZE:COUNT,..., as in 8:2,4:2, is '8'"),
+        ("--temperature -1", "argument --temperature: must be a number from 0 to inf, is -1"),
+        ("--rate nan", "argument --rate: must be a number from 0 to inf, is nan"),
+        ("--pairs-from 2", "argument --pairs-from: must be a number from 0 to 1, is 2"),
+        ("--only-text", "--only-text keeps the text in the file of --corpus: name one"),
+        ("--corpus /nowhere/text.pt", "--corpus /nowhere/text.pt: is no file in a folder that is there"),
+        ("--out {file}/drafter", "/drafter: is no folder, nor in one"),
+        ("--held-out /nowhere", "--held-out /nowhere: cannot be read: "),
+        ("--held-out {file}", "must be a list of objects with kind and prompt, both texts"),
+        ("--corpus {file}", "is no text that a run kept: remove it, or name another"),
+        ("--target {experts}", "a drafter can be trained for dense targets only: this one has experts"),
     ],
 )
 def test_what_cannot_be_trained_is_told_at_once(
@@ -77,13 +102,24 @@ def test_what_cannot_be_trained_is_told_at_once(
     """In one line, before the target writes anything."""
     if "cuda" in words and torch.cuda.is_available():
         return
-    folder = target_folder(tmp_path / "target", "llama", VOCAB)
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TOKENIZER / file, folder)
+    folder, file, mixture = chatting(tmp_path / "target"), tmp_path / "file", tmp_path / "mixture"
+    file.write_text("[]")
+    if "experts" in words:
+        write_tiny(mixture, family="qwen3_moe", changes=EXPERTS)
+    if "windows" in words:
+        write_tiny(tmp_path / "windowed", family="gemma3_text")
+    given = words.format(file=file, experts=mixture / "target", windows=tmp_path / "windowed" / "target")
     monkeypatch.setattr(
-        "sys.argv", ["training", *f"drafter --target {folder} --out {tmp_path / 'out'} {words}".split()]
+        "sys.argv", ["training", *f"drafter --target {folder} --out {tmp_path / 'out'} {given}".split()]
     )
     with pytest.raises(SystemExit) as ended:
         command_line()
     assert told in f"{ended.value}{capsys.readouterr().err}"
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_hold_no_prompt_are_told(tmp_path: Path) -> None:
+    folder = chatting(tmp_path / "target")
+    target, chat = load_frozen(str(folder), "cpu"), read_format(folder)
+    with pytest.raises(ValueError, match="no prompt fits into --length 6 or was written: give it, or --data-seconds"):
+        write_corpus(target, chat, (), [], CorpusOptions(seconds=60.0, conversations=3, slots=3, length=6))
