@@ -21,3 +21,9 @@ def squares(x):
 def root_scale(total, inverse_count, eps):
     """Return one over the root of the mean of squares that add up to `total`."""
     return tl.rsqrt(tl.fma(total.to(tl.float32), inverse_count * 5.9604644775390625e-08, eps))
+
+
+@triton.jit
+def row_scale(squares_ptr, row, inverse_count, eps):
+    """Return the same of a row's squares, which lie in memory, [1]."""
+    return root_scale(tl.load(squares_ptr + row + tl.arange(0, 1)), inverse_count, eps)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
-from services.common.kernels.sums import root_scale
+from services.common.kernels.sums import row_scale
 
 _TILE = 1024
 
@@ -42,8 +42,7 @@ def _gate_kernel(
     inside, at = column < width, row * width + column
     gate = tl.load(gates_ptr + row * stride + column // SIZE, mask=inside, other=0.0)
     if squares_ptr is not None:
-        one = row + tl.arange(0, 1)
-        gate = (gate.to(WIDE) * root_scale(tl.load(squares_ptr + one), inverse_width, eps)).to(gate.dtype)
+        gate = (gate.to(WIDE) * row_scale(squares_ptr, row, inverse_width, eps)).to(gate.dtype)
     gate = gate.to(WIDE)
     mixed = tl.load(mixed_ptr + at, mask=inside, other=0.0)
     soft = tl.maximum(gate, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(gate)))

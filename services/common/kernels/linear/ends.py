@@ -13,7 +13,7 @@ from torch import Tensor
 from services.common.kernels.linear.program import gated_by
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
-from services.common.kernels.sums import root_scale
+from services.common.kernels.sums import row_scale
 
 _TILE = 1024
 
@@ -47,8 +47,7 @@ def _end_kernel(
     inside, at = column < width, row * width + column
     result = tl.load(product_ptr + at, mask=inside, other=0.0).to(WIDE)
     if squares_ptr is not None:
-        one = row + tl.arange(0, 1)
-        result = result * root_scale(tl.load(squares_ptr + one), inverse_width, eps)
+        result = result * row_scale(squares_ptr, row, inverse_width, eps)
     if GATES:
         result = gated_by(tl.load(out_ptr + at, mask=inside, other=0.0).to(WIDE), result)
     tl.store(out_ptr + at, result.to(out_ptr.dtype.element_ty), mask=inside)

@@ -15,7 +15,7 @@ from services.common.kernels.linear.weight import Weight
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads, turned_heads
-from services.common.kernels.sums import root_scale, squares
+from services.common.kernels.sums import root_scale, row_scale, squares
 
 
 def project_qkv(
@@ -94,8 +94,7 @@ def _store_qkv_kernel(
     slot = tl.load(slots_ptr + row).to(tl.int64)
     scale = tl.full((1, 1), 1.0, WIDE)
     if squares_ptr is not None:
-        one = row + tl.arange(0, 1)
-        scale = root_scale(tl.load(squares_ptr + one), inverse_width, eps)[None, :].to(WIDE)
+        scale = row_scale(squares_ptr, row, inverse_width, eps)[None, :].to(WIDE)
     if group < Q_GROUPS:
         head = group * GROUP + member
         turn_heads(

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
-from services.common.kernels.sums import root_scale
+from services.common.kernels.sums import row_scale
 
 _TILE = 1024
 
@@ -52,7 +52,6 @@ def _swiglu_kernel(
     up = tl.load(gate_up_ptr + row * 2 * inner + inner + column, mask=inside, other=0.0).to(WIDE)
     wide = gate.to(WIDE)
     if squares_ptr is not None:
-        one = row + tl.arange(0, 1)
-        scale = root_scale(tl.load(squares_ptr + one), inverse_width, eps)
+        scale = row_scale(squares_ptr, row, inverse_width, eps)
         wide, up = wide * scale, up * scale
     tl.store(out_ptr + row * inner + column, (activated(wide, GELU) * up).to(gate.dtype), mask=inside)
