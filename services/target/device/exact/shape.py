@@ -7,7 +7,6 @@ from services.target.device.shapes import (
     RAGGED,
     SHORT_RAGGED,
     SHORT_TREES,
-    SHORT_VERIFY,
     TREES,
     VERIFY,
     PackShape,
@@ -84,11 +83,6 @@ class Shape:
 def verify(bucket: int, width: int) -> Shape:
     """Return the shape of a round."""
     return Shape(VERIFY, bucket, width)
-
-
-def short_verify(bucket: int, width: int) -> Shape:
-    """Return the shape of a round for short contexts."""
-    return Shape(SHORT_VERIFY, bucket, width)
 
 
 def prefill(segments: int, width: int, beside: int = 0) -> Shape:

@@ -10,8 +10,8 @@ from torch import Tensor
 from deploy.stack import EMBEDDED
 from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
-from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, short_verify, verify
-from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, mixed_of, packs_of
+from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
+from services.target.device.shapes import SHORT_VERIFY, PackShape, RunnerSettings, buckets_of, mixed_of, packs_of
 from tests.lossless.pairs import made_up_pair
 
 REACH = 4096
@@ -77,11 +77,11 @@ def test_a_round_for_short_contexts_has_a_name_of_its_own(width: int) -> None:
     """Neither it nor the usual round of its shape is blamed for the other one."""
     settings = replace(SETTINGS, shorts=frozenset({(4, 1), (4, 4)}))
     assert named(MadeUp(), settings) == ()
-    for shape in (short_verify(4, width), verify(4, 4)):
+    for shape in (Shape(SHORT_VERIFY, 4, width), verify(4, 4)):
         for place in ((0, 0), (2, shape.width - 1)):
             wrong = MadeUp(lambda one, *at, shape=shape, place=place: (one, at) == (shape, place))
             assert named(wrong, settings) == (shape,), place
-    assert str(short_verify(4, width)) == f"short verify 4 x {width}"
+    assert str(Shape(SHORT_VERIFY, 4, width)) == f"short verify 4 x {width}"
 
 
 @pytest.mark.parametrize("bucket", [2, 4])
