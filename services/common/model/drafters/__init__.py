@@ -153,7 +153,8 @@ def _read_spec(folder: Path) -> tuple[str, AnyDrafterSpec]:
     name = speculators.kind_of(folder)
     if name is None:
         architecture, fields = open_config(folder, ARCHITECTURES, _REFUSED, _REMEDY)
-        projector = fields.nested("dflash_config").take("projector_type", (str, type(None)), default=None)
+        peeked = open_config(folder, ARCHITECTURES)[1]  # what is read here must still be understood by the kind
+        projector = peeked.nested("dflash_config").take("projector_type", (str, type(None)), default=None)
         name = _PROJECTORS.get(projector, ARCHITECTURES[architecture])
     elif name in KINDS:
         fields = getattr(KINDS[name], "translated", speculators.translated)(folder)

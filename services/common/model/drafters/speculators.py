@@ -71,6 +71,6 @@ _ANY = (bool, int, float, str, list, dict, type(None))
 def _taps(outer: Fields) -> list[int]:
     """Layers are counted from the embedding, whose output is number 0."""
     ids = outer.take(_TAPS, (list,))
-    if any(type(one) is not int or one < 1 for one in ids):
+    if not ids or any(type(one) is not int or one < 1 for one in ids):
         raise outer.error(_TAPS, f"must be numbers of layers from 1 on, is {ids[:8]}")
     return [one - 1 for one in ids]

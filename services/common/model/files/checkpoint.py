@@ -125,7 +125,7 @@ class Checkpoint:
         if value.is_meta:
             return value.to(dtype)
         if not is_finite(value):
-            raise ModelError(f"{self._files[name]}: tensor {name} holds NaN or infinity")
+            raise ModelError(f"{self._files[name]}: tensor {name} holds NaN or infinity; fetch it again")
         cast = value.to(dtype)
         if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not is_finite(cast):
             raise ModelError(f"{self._files[name]}: tensor {name} holds a value beyond the range of {dtype}")

@@ -102,6 +102,7 @@ def test_a_part_of_the_vocabulary_needs_its_head_and_its_map(name: str, tmp_path
         ({"eagle_config": {"use_aux_hidden_state": False}}, "eagle_config.use_aux_hidden_state: False is not"),
         ({"eagle_config": {"parallel_drafting": True}}, "eagle_config.parallel_drafting: True is not supported"),
         ({"eagle_config": {"other": 1}}, "eagle_config.other: is not a supported key"),
+        ({"dflash_config": {"causal": True}}, "dflash_config: is not a supported key"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 1], "eagle_config": None},
          "eagle_aux_hidden_state_layer_ids: must be numbers of layers from 1 on"),
         ({"fc_norm": True}, "fc_norm: True is not supported"),

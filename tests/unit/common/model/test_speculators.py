@@ -136,6 +136,7 @@ def test_a_map_that_is_none_is_refused(d2t: torch.Tensor, sentence: str, tmp_pat
     [
         ({"speculators_model_type": "peagle"}, "speculators_model_type: 'peagle' is not supported, only .*dflash2"),
         ({"aux_hidden_state_layer_ids": [0, 1]}, "aux_hidden_state_layer_ids: must be numbers of layers from 1 on"),
+        ({"aux_hidden_state_layer_ids": []}, "aux_hidden_state_layer_ids: must be numbers of layers from 1 on"),
         ({"aux_hidden_state_layer_ids": None}, "aux_hidden_state_layer_ids: is missing"),
         ({"transformer_layer_config": None}, "transformer_layer_config: is missing"),
         ({"projector_type": "domino"}, "dflash_config.projector_type: 'domino' is not supported"),
