@@ -203,7 +203,7 @@ def _as_named(asked: Asked, text: str) -> str:
     for source in asked.sources:
         try:
             folder = source.described
-        except FolderError:
+        except (FolderError, OSError):
             continue
         for file in ("", CONFIG, "generation_config.json") if folder is not None else ():
             text = text.replace(f"{folder}/{file}:" if file else f"{folder}:", f"{source.name}:")

@@ -119,7 +119,8 @@ def _nearest(path: Path) -> str:
         names = [one.name for one in beside.iterdir() if one.is_dir()]
     except (OSError, ValueError):
         return f"{str(beside)[:_LONGEST_NAME]} is not there either"
-    if beside == Path() and (word := difflib.get_close_matches(path.name.lower(), _WORDS, n=1)):
+    word = difflib.get_close_matches(path.name.lower(), _WORDS, n=1) if beside == Path() else []
+    if word and word[0] != path.name:
         return f"did you mean {word[0]}?"
     if found := difflib.get_close_matches(path.name, names, n=1):
         return f"did you mean {beside / found[0]}?"

@@ -72,8 +72,11 @@ def described_folder(path: Path) -> Path | None:
     Raises:
         FolderError: the file is damaged or not served, or the folder cannot be written.
     """
-    if (path / WEIGHTS_FILE).is_symlink():
-        return path
+    try:
+        if (path / WEIGHTS_FILE).is_symlink():
+            return path
+    except OSError:
+        return None  # a name that is too long names nothing, and what looks at the path next says so
     try:
         gguf = gguf_of(path) if path.exists() else packaged(str(path))
         return None if gguf is None else describing_folder(gguf)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from services.common.preflight.checks import Asked, places, problems
 from services.common.preflight.kind import path_problem
+from tests.support.tiny_checkpoints import write_tiny
 
 MEANT = {
     "hf.co/acme/model": "did you mean acme/model?",
@@ -29,6 +31,20 @@ def test_what_is_meant_is_said(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     problem = path_problem(name)
     assert problem is not None
     assert (problem.sentence, problem.remedy) == ("no such folder", MEANT[name])
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 5000, "b/" * 3000, "é" * 200])
+def test_a_name_that_no_system_has_is_one_line(name: str, tmp_path: Path) -> None:
+    for asked in (Asked(name), Asked(str(write_tiny(tmp_path / "right").target), name)):
+        (line,) = [found.line for found in problems(asked, (places,))]
+        assert "no such folder" in line and len(line) < 600
+
+
+def test_a_word_is_not_told_to_mean_itself() -> None:
+    """Names of shipped models are none of drafters."""
+    for word in ("embedded", "smollm2"):
+        found = path_problem(word)
+        assert found is not None and "did you mean" not in found.remedy
 
 
 def test_a_folder_is_itself_whatever_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
