@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from services.gateway.http.answers.keep_alive import COMMENT
 from services.gateway.http.endpoints.messages import MessageRefusal, MessageReply
 from tests.integration.http_stack import CHAT, chat, serving
 from tests.integration.test_gateway_security import TENANTS
@@ -30,6 +31,11 @@ def fake(text: str, ends: bool = True) -> FakeTarget:
     return FakeTarget(script=script, eos=(END,))
 
 
+def events_of(text: str) -> list[str]:
+    """What stands in a stream, without the comments that it gets where its first token comes late."""
+    return text.replace(COMMENT.decode(), "").removesuffix("\n\n").split("\n\n")
+
+
 async def streamed(http: Client, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Events, each named by its type."""
     async with connected(http.address) as raw:
@@ -37,7 +43,7 @@ async def streamed(http: Client, body: dict[str, Any]) -> list[dict[str, Any]]:
         assert (await raw.head()).status_code == 200
         text = b"".join([piece async for piece in raw.pieces()]).decode()
     found = []
-    for event in text.removesuffix("\n\n").split("\n\n"):
+    for event in events_of(text):
         name, data = event.split("\n")
         found.append(json.loads(data.removeprefix("data: ")))
         assert name == f"event: {found[-1]['type']}"

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from services.gateway.http.endpoints.responses import ResponseReply
 from tests.integration.http_stack import CHAT, chat, serving
-from tests.integration.test_http_messages import CALL, JSON, fake
+from tests.integration.test_http_messages import CALL, JSON, events_of, fake
 from tests.support.fakes_target import FakeTarget
 from tests.support.http_client import Client, connected
 
@@ -28,7 +28,7 @@ async def streamed(http: Client, body: dict[str, Any]) -> list[dict[str, Any]]:
         assert (await raw.head()).status_code == 200
         text = b"".join([piece async for piece in raw.pieces()]).decode()
     found = []
-    for number, event in enumerate(text.removesuffix("\n\n").split("\n\n")):
+    for number, event in enumerate(events_of(text)):
         name, data = event.split("\n")
         found.append(json.loads(data.removeprefix("data: ")))
         assert name == f"event: {found[-1]['type']}"
