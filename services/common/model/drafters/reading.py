@@ -27,10 +27,8 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
     masks = _masks(fields, inner, block_size)
     stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
     num_target_layers = _target_layers(fields, inner)
-    draft_vocab, tied = (
-        _draft_vocab(fields, stack.vocab_size),
-        fields.take("tie_word_embeddings", (bool,), default=False),
-    )
+    draft_vocab = _draft_vocab(fields, stack.vocab_size)
+    tied = fields.take("tie_word_embeddings", (bool,), default=False)
     return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
