@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ DEADLINE_GRACE_S = 0.2
 """Seconds past the deadline after which the gateway acts: a target knows it too and ends with its statistics."""
 
 LAST_WRITE_S = 1.0
+_AGAIN_S = 0.02
 
 Encode = Callable[[str, Delta | Final], Iterable[object]]
 """Messages of an event, given the id of the request."""
@@ -184,7 +186,8 @@ class Stream:
         self._metrics = metrics
         self._counts: ModelMetrics | None = None
         self._last = call.began
-        self._begun = self._ended = self._told = False
+        self._begun = self._ended = self._told = self._cut = False
+        self._unsent: deque[object] = deque()
         self._task = asyncio.current_task()
 
     def overflow(self) -> None:
@@ -213,12 +216,12 @@ class Stream:
         """The deadline passed: ends the stream as far as its client still reads it."""
         if self.generation is None:
             raise deadline("the deadline passed before the request reached a target")
-        if self._ended:
-            return  # gRPC has the final event already, though the wait for it was cut short
-        await self.generation.expire()
+        self._cut = True
+        if not self._ended:
+            await self.generation.expire()
         try:
             async with asyncio.timeout(LAST_WRITE_S):
-                await self.pump()
+                await (self._send() if self._ended else self.pump())
         except TimeoutError:
             raise deadline("the deadline passed and the client does not read") from None
 
@@ -236,15 +239,32 @@ class Stream:
         """Writes an event's messages; waits while the client does not read.
 
         Raises:
+            CancelledError: the client went away.
+        """
+        self._unsent.extend(self._encode(self.request_id, event))
+        await self._send()
+
+    async def _send(self) -> None:
+        """Writes what is unsent.
+
+        gRPC takes one message at a time. It keeps one whose write the deadline cut short, and until its client has read
+        that it refuses the next one, as it does where the client went away.
+
+        Raises:
             CancelledError: the client went away; gRPC itself says so only to handlers that are not writing.
         """
-        for message in self._encode(self.request_id, event):
+        unsent = self._unsent
+        while unsent:
+            if not self._told:
+                await self._tell()
+            message = unsent.popleft()
             try:
-                if not self._told:
-                    await self._tell()
                 await self.context.write(message)
             except grpc.aio.InternalError as error:
-                raise asyncio.CancelledError from error
+                if not self._cut:
+                    raise asyncio.CancelledError from error
+                unsent.appendleft(message)
+                await asyncio.sleep(_AGAIN_S)
 
     async def _tell(self) -> None:
         """Sends the request's id before its first message.
@@ -252,7 +272,11 @@ class Stream:
         Sent earlier, it would keep clients from repeating a refused call.
         """
         self._told = True
-        await self.context.send_initial_metadata(((request_id.HEADER, self.request_id),))
+        try:
+            # gRPC would take what is cut short for unsent, and write nothing behind it.
+            await asyncio.shield(self.context.send_initial_metadata(((request_id.HEADER, self.request_id),)))
+        except grpc.aio.InternalError as error:
+            raise asyncio.CancelledError from error
 
     def _running(self) -> Generation:
         if self.generation is None:
