@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 from deploy.stack import ServiceProcess
+from tests.bench.gpu import nodes
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.nodes import COMPILE_THREADS, MEMORY, READY_S, Pair, _pair, _told
 from tests.bench.gpu.stamped import BUCKETS, CHAINS, FOLDER
@@ -196,9 +197,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="trace every kernel too")
     parser.add_argument("--brief", action="store_true", help="capture what this load needs, so that pairs start soon")
     parser.add_argument("--drafter", type=Path, help="another one of the pair's target")
-    asked = parser.parse_args(given)
-    asked.rounds_of_requests, asked.ends = 1, False
-    return asked
+    loads = nodes.arguments([])  # what `_told` asks for
+    return argparse.Namespace(**vars(loads) | vars(parser.parse_args(given)))
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.bench.gpu.nodes_trace import table
+from tests.bench.gpu import nodes
+from tests.bench.gpu.nodes_trace import arguments, table
 from tests.bench.gpu.stamped import patches
 
 ROUND_NS, AHEAD_NS = 700_000, 5_000
@@ -46,3 +47,10 @@ def test_a_table_of_no_rounds_says_so() -> None:
 def test_rounds_of_other_streams_are_left_out() -> None:
     """A round of fewer rows than streams is one that some have left."""
     assert table(noted(10, with_prompts=4), 2) == ["rounds by kind: {}"]
+
+
+def test_loads_find_all_that_they_ask_for() -> None:
+    """The bench borrows loads of another one, and had not had a flag that those got later."""
+    asked = arguments(["--tokens", "8"])
+    assert vars(asked).keys() >= vars(nodes.arguments([])).keys() | {"ways", "brief", "profile"}
+    assert (asked.tokens, asked.pair, asked.seeds) == (8, "embedded", 1)
