@@ -18,6 +18,8 @@ COPY services/common/pb/ services/common/pb/
 COPY services/common/request/ services/common/request/
 COPY services/common/serving/ services/common/serving/
 COPY services/gateway/ services/gateway/
+# Who starts it cannot write here, and would compile every module again.
+RUN /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash .
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 EXPOSE 50051 50052 9100

@@ -29,6 +29,8 @@ COPY services/target/ services/target/
 COPY services/drafter/ services/drafter/
 COPY deploy/__init__.py deploy/__init__.py
 COPY deploy/cluster/ deploy/cluster/
+# Who starts it cannot write here, and would compile every module again.
+RUN /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash .
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 EXPOSE 50050 50052 9100

@@ -51,6 +51,12 @@ class Dockerfile:
         return [(ROOT / source, place) for source, place in copies]
 
     @property
+    def finishing(self) -> list[str]:
+        """Commands that run in /app, behind its copies."""
+        steps = self.instructions
+        return [arguments for step, arguments in steps[steps.index(("WORKDIR", "/app")) :] if step == "RUN"]
+
+    @property
     def entry(self) -> list[str]:
         """The entry point."""
         (entry,) = [arguments for step, arguments in self.instructions if step == "ENTRYPOINT"]

@@ -123,6 +123,8 @@ def build(name: str, folder: Path) -> Image:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
+    for line in file.finishing:
+        _step(root, "/app", line, None, folder)
     return Image(file, root, folder)
 
 
@@ -203,14 +205,17 @@ def _copy(root: Path, workdir: str, arguments: str) -> None:
         shutil.copy(start / source.lstrip("/"), place)
 
 
-def _step(root: Path, workdir: str, line: str, wheels: Path | None) -> None:
+def _step(root: Path, workdir: str, line: str, wheels: Path | None, app: Path | None = None) -> None:
     """A step of the Dockerfile inside the root, as root, with pip's configuration emptied but for wheels at hand.
 
+    It may write the application, where that is there.
     The certificates of this machine stand for the image's, as a build behind a proxy of one's own has them.
     """
     command = ["bwrap", "--die-with-parent", "--clearenv", "--bind", str(root), "/", "--proc", "/proc", "--dev", "/dev"]
     command += ["--ro-bind", CERTIFICATES, CERTIFICATES, "--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf"]
     command += ["--ro-bind", "/etc/hosts", "/etc/hosts", "--chdir", workdir]
+    if app is not None:
+        command += ["--bind", str(app), "/app"]
     variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_QUIET": "1", "PIP_CERT": f"{CERTIFICATES}/ca-certificates.crt"}
     variables |= {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     if wheels is not None:

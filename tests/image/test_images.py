@@ -78,6 +78,14 @@ def test_every_module_imports(image: Image, report_counts: Callable[[str, int], 
     report_counts(f"{image.file.name}_modules", len(modules))
 
 
+def test_no_process_compiles_the_application_again(image: Image) -> None:
+    modules = set(image.app.rglob("*.py"))
+    assert {path.parent.parent / f"{path.name.partition('.')[0]}.py" for path in image.app.rglob("*.pyc")} == modules
+    told = image.run("/bin/sh", "-c", f"{PYTHON} -v -c 'import services.common.request.errors' 2>&1")
+    assert "import 'services.common.request.errors'" in told
+    assert "code object from /app" not in told, "which tells of a file that was compiled anew"
+
+
 def test_the_gateway_has_neither_torch_nor_ray(gateway: Image) -> None:
     assert not {"torch", "triton", "ray", "numpy", "cupy-cuda13x"} & installed(gateway).keys()
     assert not (gateway.app / "services/target").exists()
