@@ -3,12 +3,13 @@
 import sys
 
 from services.common.serving.parent import end_with_parent
-from services.common.serving.process import leave, leave_when_asked
+from services.common.serving.process import collect_later, leave, leave_when_asked
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
+    collect_later()
     end_with_parent()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings

@@ -4,12 +4,13 @@ import sys
 
 from services.common.serving.memory import share_arenas
 from services.common.serving.parent import end_with_parent
-from services.common.serving.process import leave, leave_when_asked, raise_descriptors
+from services.common.serving.process import collect_later, leave, leave_when_asked, raise_descriptors
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
+    collect_later()
     end_with_parent()
     raise_descriptors()
     share_arenas()

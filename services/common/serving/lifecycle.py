@@ -93,8 +93,10 @@ def _freeze() -> None:
     """Excludes the objects of the start from garbage collection.
 
     A full collection waits until the number of objects has grown by a quarter. Counting those of the libraries, it
-    would come after the garbage of thousands of requests, and stop the process for long.
+    would come after the garbage of thousands of requests, and stop the process for long. From here on there are
+    collections, which `collect_later` may have put off.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.collect()

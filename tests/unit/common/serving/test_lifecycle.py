@@ -17,23 +17,26 @@ from tests.support.pace import ALLOWED
 ROOT = Path(__file__).resolve().parents[4]
 
 APP = """
-import asyncio, sys
-from services.common.serving import lifecycle
+import asyncio, gc, sys
+from services.common.serving import lifecycle, process
 from tests.unit.common.serving.fleet import server
 
 class App:
     def __init__(self):
         self.server, self.fatal, self.ready = server(), None, True
     async def start(self):
+        assert not gc.isenabled()
         bound = await self.server.start()
         if "fatal" in sys.argv:
             self.fatal = asyncio.get_running_loop().create_future()
             self.fatal.set_exception(RuntimeError("the engine died"))
         return bound
     async def drain(self):
+        assert gc.isenabled()
         await self.server.stop(0)
         print("drained", flush=True)
 
+process.collect_later()
 sys.exit(lifecycle.run("fleet", App()))
 """
 
