@@ -8,7 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from deploy.cluster import mps
+from deploy.cluster import mps, sockets
 
 _PREFIX, _LOCK = "paceline-", "lock"
 
@@ -23,7 +23,7 @@ class RunFolder:
     def __init__(self) -> None:
         """Removes first what killed runs of this user have left."""
         self._sweep()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=sockets.base()))
         # Under its name it is always held, so that no run that begins meanwhile takes it for a dead one's.
         early = self.path / "early"
         self._lock = os.open(early, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
@@ -40,7 +40,7 @@ class RunFolder:
 
     @staticmethod
     def _sweep() -> None:
-        for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        for lock in Path(sockets.base()).glob(f"{_PREFIX}*/{_LOCK}"):
             with contextlib.suppress(OSError):  # its run goes on, or it has just gone
                 if _ours(lock.parent):
                     _remove_unheld(lock)

@@ -8,7 +8,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from deploy.cluster import derived, environment, output
+from deploy.cluster import derived, environment, output, sockets
 from deploy.cluster.mps import MpsError
 from deploy.cluster.node import AUTO
 from deploy.cluster.settings import ClusterSettings
@@ -28,7 +28,7 @@ def main() -> int:
     adopt_orphans()
     chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
     # Ours to remove; a folder that was given is its owner's.
-    folder = "" if chosen.run_dir else tempfile.mkdtemp(prefix="paceline-")
+    folder = "" if chosen.run_dir else tempfile.mkdtemp(prefix="paceline-", dir=sockets.base())
     chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
     tidy = partial(shutil.rmtree, folder, ignore_errors=True)
     leave_when_asked(tidy)

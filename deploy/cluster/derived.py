@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deploy.cluster import sockets
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
 from services.common.preflight.memory import gpus
@@ -146,6 +147,8 @@ def check(settings: ClusterSettings) -> None:
     """
     if settings.ray_address not in ("", "auto") and not settings.ray_address.rpartition(":")[2].isdecimal():
         raise ValueError(f"ray_address: {settings.ray_address!r} is no address of a Ray: host:port, or auto")
+    if not settings.ray_address:
+        sockets.refuse_long(settings.run_dir)
     refusals = {device: _refusal(settings, device) for device in _devices(settings)}
     alone = "cpu" if refusals.get("cpu") and not all(refusals.values()) and _no_gpu(settings) else ""
     if alone or all(refusals.values()):

@@ -1,12 +1,15 @@
 """The folder of a run goes with it, or with the next run where its process was killed."""
 
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deploy.cluster import sockets
 from deploy.run_folder import RunFolder
 from deploy.stack import REPOSITORY
 
@@ -17,11 +20,12 @@ KILLED = (
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of runs lie below a folder of the test."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Folders of runs lie below a folder of the test, whose path is short enough for their sockets."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(folder)
 
 
 def test_a_folder_goes_with_its_run_and_is_kept_by_others(place: Path) -> None:
@@ -54,3 +58,25 @@ def test_folders_that_are_not_of_runs_are_left_alone(place: Path) -> None:
     RunFolder().remove()
     assert {path.name for path in place.iterdir()} == {"paceline-other", "precious", "paceline-link"}
     assert (precious / "lock").exists()
+
+
+def test_sockets_fit_below_it_however_long_the_path_of_tmpdir(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = place / ("x" * 40)
+    far.mkdir()
+    for folder, kept in ((place, True), (far, False)):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        run = RunFolder()
+        assert (run.path.parent == folder) is kept
+        assert len(f"{run.path}/c") <= sockets.longest(4_194_304)
+        run.remove()
+
+
+def test_a_folder_that_was_chosen_is_refused_where_sockets_do_not_fit() -> None:
+    for length in range(2, 100):
+        try:
+            sockets.refuse_long("/" + "x" * (length - 1))
+        except ValueError as error:
+            assert length > sockets.longest(os.getpid())
+            assert f"has {length} bytes" in str(error)
+        else:
+            assert length <= sockets.longest(os.getpid())
