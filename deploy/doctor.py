@@ -15,6 +15,8 @@ from deploy.cluster.mps import CONTROL, daemons
 from paceline import bundle
 from paceline.commands.parsing import Parser
 from services.common.pair.mps import PIPES, mps_serves
+from services.common.preflight.limits import limit_problem
+from services.common.serving.process import take_signals
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
@@ -77,6 +79,12 @@ def check_shared_memory() -> Finding:
     return Finding("/dev/shm free", f"{free_mib:.0f} MiB", "" if free_mib >= 128 else "give it 128 MiB (shm_size)")
 
 
+def check_limits() -> Finding:
+    """The shell's limits leave room for Ray and the services."""
+    found = limit_problem()
+    return Finding("limits", found.line, fatal=True) if found else Finding("limits", "leave room")
+
+
 def check_port() -> Finding:
     """The gateway's usual port is free."""
     with socket.socket() as probe:
@@ -118,6 +126,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_packages,
     check_memory,
     check_shared_memory,
+    check_limits,
     check_gpu,
     check_mps,
 )
@@ -168,7 +177,15 @@ def asked(words: list[str], prog: str) -> bool:
 
 
 def main() -> int:
-    """Prints every finding; 1 when one of them is fatal."""
+    """Prints every finding; 1 when one of them is fatal, 130 when it is asked to end."""
+    try:
+        take_signals()
+        return _tell()
+    except KeyboardInterrupt:
+        return 130
+
+
+def _tell() -> int:
     words, prog = sys.argv[1:], "make doctor" if CHECKOUT else "paceline doctor"
     judged = asked(words, prog)
     if judged and not words[0].startswith("-"):

@@ -1,5 +1,7 @@
 """What the workers of a pair tell of their start, as lines that people read while they wait."""
 
+import contextlib
+import io
 import json
 import shutil
 import sys
@@ -82,6 +84,39 @@ def _stage(line: bytes) -> Stage | None:
         return Stage(worker, str(record["stage"]), int(record["done"]), int(record["of"]))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+class Unfailing(io.TextIOBase):
+    """A stream for people: what it cannot take is dropped, for serving is worth more than lines about it."""
+
+    def __init__(self, stream: TextIO, other: TextIO | None) -> None:
+        """`other` is told once what became of the stream, as of a full disk or a pipe that nobody reads."""
+        self._stream, self._other = stream, other
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        return self._stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Writes what the stream takes."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._complain(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes what the stream takes."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        other, self._other = self._other, None
+        if other is not None:
+            with contextlib.suppress(OSError):
+                print(f"note: the output is lost: {error.strerror or error}; serving goes on", file=other, flush=True)
 
 
 class Screen:

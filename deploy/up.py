@@ -2,9 +2,11 @@
 
 import argparse
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TextIO, cast
 
 from deploy.checkpoints import resolved
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
@@ -13,8 +15,9 @@ from deploy.flags import arguments, as_typed, flag_given, value_of
 from deploy.fleet import news
 from deploy.hints import Served, to_try
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError, judged
-from deploy.starting import Screen
+from deploy.starting import Screen, Unfailing
 from services.common.pb.paceline.v1 import fleet_pb2
+from services.common.preflight.limits import limit_problem
 from services.common.preflight.ports import port_problem
 from services.common.preflight.source import Source
 from services.common.preflight.text import has_template
@@ -30,12 +33,14 @@ DRAFTS = {"dflash": "drafts by a DFlash drafter", "ngram": "n-gram drafts", "non
 def main() -> int:
     """Starts the stack, prints its addresses, tells what becomes of its pairs until a signal; 1 when it fails."""
     leave_when_asked()
+    sys.stdout = cast("TextIO", Unfailing(sys.stdout, sys.stderr))
     chosen, screen = arguments(), Screen()
     asked = stack_settings(chosen)
     try:
         if chosen.title:
             print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
         cluster = judged(asked)
+        check_limits()
         check_ports(chosen.address, chosen.http, cluster)
         for line in notes(chosen):
             print(f"note: {line}", flush=True)
@@ -118,6 +123,16 @@ def open_to_all(addresses: Sequence[str], keyed: bool) -> str:
         f"anybody who reaches {' or '.join(found)} may call: give --api-key-file FILE, or listen on 127.0.0.1"
         * bool(found)
     )
+
+
+def check_limits() -> None:
+    """Refuses limits of the shell under which Ray or a service would hang or end without a word of the reason.
+
+    Raises:
+        StackError: one line that names the limit.
+    """
+    if found := limit_problem():
+        raise StackError(found.line)
 
 
 def check_ports(grpc: str, http: str, cluster: ClusterSettings | None = None) -> None:

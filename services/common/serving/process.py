@@ -35,6 +35,12 @@ def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, at_once)
+    take_signals()
+
+
+def take_signals() -> None:
+    """Lets Ctrl-C in, which the command `paceline` holds back while a program of its own imports its modules."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
 
 def collect_later() -> None:

@@ -1,15 +1,18 @@
 """What people see while a pair starts: stages from the workers' logs, on a terminal and in a file."""
 
+import errno
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO, cast
 
 import pytest
 
 from deploy.cluster.output import as_json
-from deploy.starting import Screen, Stage, Starting
+from deploy.starting import Screen, Stage, Starting, Unfailing
 from services.common.serving.logs import JsonFormatter
 from services.common.serving.progress import GAP_S, WEIGHTS, Progress, ended
 
@@ -100,3 +103,42 @@ def test_a_file_has_a_line_for_each_stage_and_few_more() -> None:
         "at 0 s", "at 1 s", "at 16 s", "at 20 s", "at 35 s",
     ]  # fmt: skip
     assert "\x1b" not in stream.getvalue()
+
+
+class Broken(io.StringIO):
+    """Takes so many writes and flushes, and none after them."""
+
+    def __init__(self, calls: int, number: int) -> None:
+        super().__init__()
+        self.left, self.number = calls, number
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(self.number, os.strerror(self.number))
+
+    def write(self, text: str) -> int:
+        self._count()
+        return super().write(text)
+
+    def flush(self) -> None:
+        self._count()
+
+
+def test_an_output_that_breaks_at_any_moment_is_told_once_and_stops_nothing() -> None:
+    for calls in range(12):
+        for number in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+            other = io.StringIO()
+            broken = Broken(calls, number)
+            screen = Screen(cast("TextIO", Unfailing(broken, other)))
+            for line in ("one", "two", "three"):
+                screen.step(line)
+            left = broken.left
+            assert other.getvalue().splitlines() == [
+                f"note: the output is lost: {os.strerror(number)}; serving goes on"
+            ] * (left < 0)
+
+
+def test_an_output_and_its_errors_may_both_break() -> None:
+    screen = Screen(cast("TextIO", Unfailing(Broken(0, errno.ENOSPC), Broken(0, errno.ENOSPC))))
+    screen.step("one")
