@@ -8,7 +8,6 @@ from importlib import import_module
 
 from paceline import __version__, bundle
 from paceline.commands.parsing import nearest
-from paceline.errors import NoGatewayError, PacelineError
 
 COMMANDS = {
     "serve": "serve a model on this machine until Ctrl-C",
@@ -36,10 +35,13 @@ ELSEWHERE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 1 when it failed, 2 when it was asked for something else."""
     try:
+        _open_streams()
         code = _run([*(sys.argv[1:] if argv is None else argv)])
         sys.stdout.flush()
         return code
-    except (PacelineError, OSError, UnicodeDecodeError) as error:
+    except Exception as error:
+        if not _expected(error):
+            raise
         if isinstance(error, BrokenPipeError) and _unread():
             # The interpreter would tell so once more when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -69,6 +71,24 @@ def _run(words: list[str]) -> int:
     return 2
 
 
+def _open_streams() -> None:
+    """Opens to nowhere what a caller has closed of input, output and errors: else a socket takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _expected(error: Exception) -> bool:
+    """Whether a line tells it; gRPC is imported here only where a command has failed."""
+    from paceline.errors import PacelineError
+
+    return isinstance(error, PacelineError | OSError | UnicodeDecodeError)
+
+
 def _unread() -> bool:
     """Whether who read the output is gone, as `head` is after its lines; a socket may break while it reads on."""
     errors = select.poll()
@@ -78,6 +98,8 @@ def _unread() -> bool:
 
 def _told(error: Exception) -> str:
     """What went wrong, in one line and without numbers of the system's."""
+    from paceline.errors import NoGatewayError
+
     if isinstance(error, NoGatewayError):
         return f"{error}: start one with {bundle.start()}"
     if isinstance(error, UnicodeDecodeError):
