@@ -15,6 +15,7 @@ import pytest
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
 from services.common.serving.tls import TlsFiles, channel_credentials
 from services.gateway.http.server import connection, limits
+from services.gateway.http.server.cors import ALLOWED_HEADERS
 from services.gateway.intake import inlet
 from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import Answer, ask_for
@@ -182,7 +183,8 @@ async def test_pages_of_other_origins_may_call_where_a_list_names_them(tmp_path:
             assert reply.status == 200 and not [name for name in reply.headers if "access-control" in name]
             async with connected(http.address) as raw:
                 await raw.send("OPTIONS", CHAT, headers={"origin": origin, **asked})
-                assert (await raw.reply()).status == 403
+                refused = await raw.reply()
+                assert refused.status == 403 and "http_cors_origins" in refused.error["message"]
     async with serving(tmp_path, http_cors_origins=(ours,)) as (_, http):
         reply = await http.get("/openapi.json", origin=ours)
         assert (reply.headers["access-control-allow-origin"], reply.headers["vary"]) == (ours, "origin")
@@ -191,6 +193,50 @@ async def test_pages_of_other_origins_may_call_where_a_list_names_them(tmp_path:
             async with connected(http.address) as raw:
                 await raw.send("OPTIONS", CHAT, headers={"origin": origin, **asked})
                 assert (await raw.reply()).status == status
+
+
+NAMED = "authorization,anthropic-version,x-stainless-os,x-stainless-retry-count"
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
+
+
+async def test_a_page_that_may_call_may_send_the_headers_of_its_client(tmp_path: Path) -> None:
+    async with serving(tmp_path, http_cors_origins=("*",)) as (_, http):
+        for asked, allowed in ((NAMED, NAMED), ("bad name\x0b", ALLOWED_HEADERS), ("", ALLOWED_HEADERS)):
+            async with connected(http.address) as raw:
+                names = {"access-control-request-headers": asked} if asked.isprintable() else {}
+                await raw.send("OPTIONS", CHAT, headers={"origin": "https://a.example", **PREFLIGHT, **names})
+                reply = await raw.reply()
+            assert (reply.status, reply.headers["access-control-allow-headers"]) == (200, allowed)
+            assert reply.headers["access-control-allow-private-network"] == "true"
+        exposed = (await http.get("/openapi.json", origin="https://a.example")).headers["access-control-expose-headers"]
+        assert {"retry-after", "x-ratelimit-remaining-requests"} <= {*exposed.split(", ")}
+
+
+async def test_what_is_no_http_is_told_without_repeating_it(tmp_path: Path) -> None:
+    chunk = b"POST /v1/models HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    secret = b"s3cret"
+    strange = (
+        b"GET /%b\xc3\xa9 HTTP/1.1\r\n\r\n", b"%b\r\n\r\n", b"GET / HTTP/1.1\r\n%b\r\n\r\n", chunk + b"%b\r\n",
+        chunk + b"1\r\na%b\r\n", b"GET / HTTP/1.1\r\nhost: a\r\nx: %b\x00\r\n\r\n",
+    )  # fmt: skip
+    async with serving(tmp_path) as (_, http):
+        for one in strange:
+            async with connected(http.address) as raw:
+                raw.writer.write(one.replace(b"%b", secret))
+                reply = await raw.reply_to_raw()
+            said = reply.error["message"]
+            assert reply.status == 400 and said.startswith("no valid HTTP: "), said
+            assert not [word for word in ("s3cret", "bytearray", "b'") if word in said], said
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [(CHAT, "POST, OPTIONS"), ("/v1/models", "GET, HEAD, OPTIONS"), ("/health", "GET, HEAD, OPTIONS"), ("/nope", "")],
+)
+async def test_what_may_be_done_at_a_path_is_told(tmp_path: Path, path: str, allowed: str) -> None:
+    async with serving(tmp_path) as (_, http):
+        reply = await http.ask("OPTIONS", path)
+        assert (reply.status, reply.headers.get("allow", "")) == (200 if allowed else 404, allowed)
 
 
 async def test_metrics_are_on_their_own_port_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from services.common.request.errors import Code, PacelineError, Reason, let_go, unavailable
 from services.common.serving.tracing import HEADER, valid
 from services.gateway.http.routes import Handler, Routes
-from services.gateway.http.schema.errors import RefusedError, known
+from services.gateway.http.schema.errors import Headers, RefusedError, known
 from services.gateway.http.server.connection import Connection, Receive, Scope, Send
 from services.gateway.http.server.cors import Origins
 from services.gateway.http.server.exchange import DisconnectedError, Exchange
@@ -89,8 +89,8 @@ class HttpApp:
         self._hosts.check(exchange.headers.get("host"))
         origin = exchange.headers.get("origin")
         if exchange.method == "OPTIONS":
-            exchange.extra += self._origins.preflight(origin)
-            await exchange.reply(b"", HTTPStatus.OK if exchange.extra else HTTPStatus.FORBIDDEN)
+            exchange.extra += self._options(exchange, origin)
+            await exchange.reply(b"")
             return
         exchange.extra += self._origins.headers(origin)
         if open_to_all := self._public.get(exchange.path):
@@ -104,6 +104,15 @@ class HttpApp:
         if tenant is not ANYBODY:
             connection.know()
         await self._routes.find(exchange)(exchange)
+
+    def _options(self, exchange: Exchange, origin: str | None) -> Headers:
+        """What may be done at a path, or what a page of an origin may do."""
+        if origin is not None:
+            return self._origins.preflight(origin, exchange.headers)
+        served: tuple[str, ...] = ("GET", "HEAD", "POST") if exchange.path == "*" else ("GET", "HEAD")
+        if exchange.path != "*" and exchange.path not in self._public:
+            served = self._routes.methods(exchange.path)
+        return [(b"allow", ", ".join((*served, "OPTIONS")).encode())]
 
     def _tenant(self, exchange: Exchange) -> Tenant:
         if self._find is None:

@@ -120,12 +120,23 @@ class Routes:
         Raises:
             RefusedError: nothing is served there, or not by this method.
         """
-        path = exchange.path
-        named = path.startswith(PREFIX) and len(path) > len(PREFIX)
-        method, handler = ("GET", self._retrieve) if named else self._handlers.get(path, ("", None))
-        if handler is None:
-            raise unknown_path(path, self._handlers)
-        allowed = (method, "HEAD") if method == "GET" else (method,)
+        allowed = self.methods(exchange.path)
         if exchange.method not in allowed:
             raise wrong_method(", ".join(allowed))
-        return handler
+        return self._at(exchange.path)[1]
+
+    def methods(self, path: str) -> tuple[str, ...]:
+        """What may be asked at a path.
+
+        Raises:
+            RefusedError: nothing is served there.
+        """
+        method, _ = self._at(path)
+        return (method, "HEAD") if method == "GET" else (method,)
+
+    def _at(self, path: str) -> tuple[str, Handler]:
+        named = path.startswith(PREFIX) and len(path) > len(PREFIX)
+        found = ("GET", self._retrieve) if named else self._handlers.get(path)
+        if found is None:
+            raise unknown_path(path, self._handlers)
+        return found

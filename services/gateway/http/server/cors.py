@@ -1,11 +1,18 @@
 """Web pages of other origins: only those that a list names may call."""
 
-from collections.abc import Collection
+import json
+import re
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
 
-from services.gateway.http.schema.errors import Headers
+from services.common.request.errors import Code, Reason
+from services.gateway.http.schema.errors import Headers, RefusedError
 
-ALLOWED_HEADERS = b"authorization, x-api-key, content-type, idempotency-key, x-request-id, x-request-timeout"
-EXPOSED_HEADERS = b"x-request-id, retry-after"
+ALLOWED_HEADERS = "authorization, x-api-key, content-type, idempotency-key, x-request-id, x-request-timeout"
+EXPOSED_HEADERS = b"x-request-id, retry-after, " + b", ".join(
+    b"x-ratelimit-%b-%b" % (what, of) for of in (b"requests", b"tokens") for what in (b"limit", b"remaining", b"reset")
+)
+NAMES = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:[ ,]+[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
 MAX_AGE_S = b"600"
 
 
@@ -26,14 +33,25 @@ class Origins:
             (b"vary", b"origin"),
         ]
 
-    def preflight(self, origin: str | None) -> Headers:
-        """What a browser learns before it sends a request."""
+    def preflight(self, origin: str, asked: Mapping[str, str]) -> Headers:
+        """What a browser learns before it sends a request: a page that may call may send whatever headers it asks for.
+
+        Clients of OpenAI and Anthropic in pages send a dozen of their own.
+
+        Raises:
+            RefusedError: 403, pages of this origin may not call.
+        """
         headers = self.headers(origin)
         if not headers:
-            return []
+            text = f"Origin: {json.dumps(origin[:64])} may not call; the setting http_cors_origins names those that may"
+            raise RefusedError(HTTPStatus.FORBIDDEN, Code.PERMISSION_DENIED, Reason.INVALID_FIELD, text)
+        names = asked.get("access-control-request-headers", "")
+        names = names if NAMES.fullmatch(names) else ALLOWED_HEADERS
+        private = asked.get("access-control-request-private-network") == "true"
         return [
             *headers,
             (b"access-control-allow-methods", b"GET, POST"),
-            (b"access-control-allow-headers", ALLOWED_HEADERS),
+            (b"access-control-allow-headers", names.encode()),
             (b"access-control-max-age", MAX_AGE_S),
+            *([(b"access-control-allow-private-network", b"true")] if private else []),
         ]

@@ -17,6 +17,9 @@ ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
 HEAD_END = re.compile(rb"\n\r?\n")
 MOST_CHARACTERS = 200
+BYTES = re.compile(r":? (?:bytearray\(|b['\"]).*", re.DOTALL)
+"""What came, as h11 repeats it in words of Python."""
+
 FOLDED = re.compile(rb"\n[ \t]")
 
 
@@ -170,5 +173,5 @@ def in_origin_form(request: h11.Request) -> h11.Request:
 def _refusal(status: int, text: str) -> RefusedError:
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return RefusedError(HTTPStatus(status), Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
-    said = f"no valid HTTP: {text[:MOST_CHARACTERS]}"
+    said = f"no valid HTTP: {BYTES.sub('', text)[:MOST_CHARACTERS]}"
     return RefusedError(HTTPStatus.BAD_REQUEST, Code.INVALID_ARGUMENT, Reason.MALFORMED, said)
