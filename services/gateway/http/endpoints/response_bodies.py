@@ -9,7 +9,7 @@ from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.endpoints.response_tools import AnyChoice, AnyTool, Tools, arguments_of, joined
 from services.gateway.http.reading.body import parsed, validated
-from services.gateway.http.schema.base import Body, Ignored
+from services.gateway.http.schema.base import Body, Ignored, unless
 from services.gateway.http.schema.bodies import ChatBody, Sampling, ToolBody
 from services.gateway.http.schema.history import MOST_PARTS
 from services.gateway.http.schema.hosted import known, type_of
@@ -25,6 +25,8 @@ HOSTED_ITEMS = (
     "mcp_approval_response",
 )
 """Items of tools that a provider runs."""
+
+KEPT = "nothing is kept here; send all items in input"
 
 
 class Sent(Body):
@@ -186,11 +188,11 @@ class ResponsesBody(Sampling):
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningIn | None = None
     text: TextIn | None = None
-    background: Literal[False] | None = None
-    previous_response_id: None = None
-    conversation: None = None
-    prompt: None = None
-    top_logprobs: Literal[0] | None = None
+    background: Annotated[Literal[False] | None, unless("wait for the answer, or stream it")] = None
+    previous_response_id: Annotated[None, unless(KEPT)] = None
+    conversation: Annotated[None, unless(KEPT)] = None
+    prompt: Annotated[None, unless("no prompts are kept here; send input and instructions")] = None
+    top_logprobs: Annotated[Literal[0] | None, unless("chat completions tell log-probabilities")] = None
     stream_options: StreamOptionsIn | None = None
     truncation: Literal["disabled", "auto"] | None = Field(
         default=None, description="Nothing is left out: a chat that is too long is refused."

@@ -238,6 +238,8 @@ def _refused(faults: list[ErrorDetails]) -> PacelineError:
 
 def _words(fault: ErrorDetails) -> str:
     """What is wrong; too many entries are told as the validator of all listeners tells it."""
+    if fault["type"] == "union_tag_invalid" and fault["ctx"]["tag"].startswith(("{", "[")):
+        return "Input should be a valid string"  # such a tag is told in words of Python
     if fault["type"] == "union_tag_invalid":
         return f"{fault['ctx']['tag'][:MOST_TAG]!r} is none of {_offered(fault['ctx']['expected_tags'])}"[
             :MOST_CHARACTERS

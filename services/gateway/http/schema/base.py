@@ -2,9 +2,18 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 
 class _Unread:
@@ -27,6 +36,18 @@ Ignored = Annotated[Any, _Unread, Field(description="Accepted for compatibility 
 def is_ignored(field: FieldInfo) -> bool:
     """Whether a field takes every value and means nothing."""
     return _Unread in field.metadata
+
+
+def unless(instead: str) -> WrapValidator:
+    """Refuses what a field does not take by what can be done instead, where its few values would tell nothing."""
+
+    def checked(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except ValidationError:
+            raise PydanticCustomError("not_served", "is not served; {instead}", {"instead": instead}) from None
+
+    return WrapValidator(checked)
 
 
 class Body(BaseModel):

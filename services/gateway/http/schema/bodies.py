@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, JsonValue, ModelWrapValidatorHandler, PrivateAttr, Tag, model_validator
 
 from services.common.request.limits import LIMITS
-from services.gateway.http.schema.base import Body, Ignored
+from services.gateway.http.schema.base import Body, Ignored, unless
 from services.gateway.http.schema.history import FunctionBody, History, MessageBody
 from services.gateway.http.schema.hosted import HostedTool, tag_of_tool
 
@@ -154,6 +154,7 @@ class Common(Body):
     prompt_cache_options: Ignored = None
     prompt_cache_retention: Ignored = None
     safety_identifier: Ignored = None
+    moderation: Ignored = None
     request_id: Ignored = None
     cache_salt: Ignored = None
     cache_prompt: Ignored = None
@@ -359,5 +360,5 @@ class CompletionBody(Common):
     max_tokens: int | None = Field(default=None, ge=0, lt=2**31, description="0 computes the prompt alone. Default 16.")
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool | None = Field(default=None, description="The prompt stands before the text, and in its logprobs.")
-    best_of: Literal[1] | None = None
-    suffix: Literal[""] | None = None
+    best_of: Annotated[Literal[1] | None, unless("send n and choose")] = None
+    suffix: Annotated[Literal[""] | None, unless("nothing is written in the middle of a text")] = None
