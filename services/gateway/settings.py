@@ -103,7 +103,7 @@ class GatewaySettings:
     attempts: int = 8
     """Targets that one request is given to, one after the other, before it fails; those that drain do not count."""
     outbox_tokens: int = 4096
-    """Tokens kept for a client that does not read; beyond them its stream ends."""
+    """Tokens kept for a client that does not read, eight alternatives as one; beyond them its stream ends."""
     report_cached_tokens: bool = False
     """Reports Usage.cached_tokens without tenants too: it tells what others asked, who share the prefix cache."""
 

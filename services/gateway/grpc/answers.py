@@ -2,6 +2,8 @@
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.request.error_convert import duration
+from services.common.request.errors import invalid_field
+from services.common.request.limits import LIMITS
 from services.common.request.sampling_convert import finish_to_pb
 from services.gateway.streams.events import Delta, Final
 from services.gateway.streams.streams import Context
@@ -20,13 +22,23 @@ class Whole:
         """Nothing has come yet."""
         self._message = inference_pb2.GenerateWholeResponse()
         self._texts: list[str] = []
+        self._kept = 0
         self.invocation_metadata = context.invocation_metadata
         self.time_remaining = context.time_remaining
         self.send_initial_metadata = context.send_initial_metadata
 
     async def write(self, message: inference_pb2.GenerateResponse) -> None:
-        """Takes the next message of the stream."""
+        """Takes the next message of the stream.
+
+        Raises:
+            PacelineError: INVALID_FIELD, it has more log-probabilities than are kept.
+        """
         whole, piece = self._message, message.delta
+        self._kept += sum(1 + len(one.top) for one in piece.logprobs)
+        if self._kept > LIMITS.prompt_scores:
+            raise invalid_field(
+                "logprobs", f"more than {LIMITS.prompt_scores} in one answer; stream it, or ask for fewer"
+            )
         whole.request_id = message.request_id
         whole.token_ids.extend(piece.token_ids)
         self._texts.append(piece.text)

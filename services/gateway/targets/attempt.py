@@ -9,6 +9,10 @@ DELIVERED = "delivered"
 """What a target is told of a request that has ended, for a reason, when its client has all of it."""
 
 
+ALTERNATIVES = 8
+"""So many tokens that might have been chosen count as one: a client that is told of them must not be far behind."""
+
+
 class Outbox:
     """Holds updates that the client has not taken yet; several of them are joined into one.
 
@@ -31,6 +35,8 @@ class Outbox:
             return
         self._pending.append(update)
         self._tokens += len(update.token_ids)
+        if update.logprobs:
+            self._tokens += sum(one.alternatives for one in update.logprobs) // ALTERNATIVES
         self._ready.set()
         if self._tokens > self._limit:
             self.overflowed = True

@@ -86,7 +86,7 @@ def model(welcome: target_pb2.Welcome) -> Model:
 
 def _position(message: types_pb2.PositionLogprobs) -> PositionLogprobs:
     chosen = (message.chosen.token_id, message.chosen.logprob)
-    return PositionLogprobs(chosen, tuple((one.token_id, one.logprob) for one in message.top))
+    return PositionLogprobs(chosen, ((one.token_id, one.logprob) for one in message.top))
 
 
 def _end(message: target_pb2.RequestEnd) -> End:

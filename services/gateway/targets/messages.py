@@ -1,7 +1,10 @@
 """What targets report about requests, as plain values; knows no protobuf."""
 
+from array import array
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
@@ -10,12 +13,40 @@ ScoredToken = tuple[int, float]
 """A token id and the natural logarithm of its probability."""
 
 
-@dataclass(frozen=True, slots=True)
 class PositionLogprobs:
-    """Log-probabilities at one position of the output: of the token chosen and of the best ones, best first."""
+    """Log-probabilities at one position of the output: of the token chosen and of the best ones, best first.
 
-    chosen: ScoredToken
-    top: tuple[ScoredToken, ...]
+    Those are kept as numbers: as objects they would take six times the memory, while a client does not read.
+    """
+
+    __slots__ = ("_top", "chosen")
+
+    def __init__(self, chosen: ScoredToken, top: Iterable[ScoredToken]) -> None:
+        """Takes the token chosen, and the best ones."""
+        self.chosen = chosen
+        self._top = array("d", chain.from_iterable(top))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PositionLogprobs):
+            return NotImplemented
+        return self.chosen == other.chosen and self._top == other._top
+
+    def __hash__(self) -> int:
+        return hash(self.chosen)
+
+    def __repr__(self) -> str:
+        return f"PositionLogprobs({self.chosen}, {self.top})"
+
+    @property
+    def top(self) -> tuple[ScoredToken, ...]:
+        """The best ones, made anew."""
+        numbers = iter(self._top)
+        return tuple((int(token), value) for token, value in zip(numbers, numbers, strict=True))
+
+    @property
+    def alternatives(self) -> int:
+        """How many are the best ones."""
+        return len(self._top) // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from services.common.request.sampling import FinishReason
 from services.gateway.http.answers.drafts import DraftedTokens
+from services.gateway.http.answers.kept import KEPT
 from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.answers.prompts import Prompts
 from services.gateway.http.schema.bodies import Common
@@ -29,6 +30,8 @@ class Answer(ABC):
     """One answer: events while it streams, else one body at its end."""
 
     prefix: str
+    best = "logprobs"
+    """The option that asks for alternatives."""
 
     def __init__(self, body: Common, exchange: Exchange, spell: Spell, scored: int | None = None) -> None:
         """Nothing has come yet; of each token of prompts `scored` alternatives are told, where it is not None."""
@@ -50,6 +53,8 @@ class Answer(ABC):
             "system_fingerprint": None,
         }
         self._chunk_begins = b""
+        self.scored = False
+        self._kept = 0
 
     def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
         """The token ids of a choice's prompt, before any of its events.
@@ -66,6 +71,8 @@ class Answer(ABC):
             pieces = self.last(choice, event)
             return self._events(pieces) if self.streams else [*pieces][:0]
         self._prompts.take(choice, event)
+        if event.logprobs and not self.streams:
+            self._kept = KEPT.add(event, self._kept, self.best)
         if self._tells_ids and not self.streams:
             self._ids[choice] += event.token_ids
         if not (event.token_ids or event.text):
@@ -87,12 +94,31 @@ class Answer(ABC):
 
     @abstractmethod
     def whole_choice(self, choice: int, final: Final) -> Any:
-        """A choice as it stands in the whole answer."""
+        """A choice as it stands in the whole answer, but for log-probabilities."""
+
+    @abstractmethod
+    def written(self, choice: int) -> bytes:
+        """The log-probabilities of a choice as JSON, where the call is for them."""
 
     def whole(self) -> bytes:
         """The body, when all choices have ended."""
         choices = [self.whole_choice(choice, self._finals[choice]) for choice in sorted(self._finals)]
-        return encoded({**self._head, "object": self.kind(), "choices": choices, "usage": self.usage(), **self.extra()})
+        body = {**self._head, "object": self.kind(), "choices": choices, "usage": self.usage(), **self.extra()}
+        if not self.scored:
+            return encoded(body)
+        del body["choices"]
+        written = b",".join([*map(self._with_scores, sorted(self._finals), choices)])
+        return encoded(body)[:-1] + b',"choices":[' + written + b"]}"
+
+    def _with_scores(self, choice: int, told: Any) -> bytes:
+        """A choice with its log-probabilities, which are not made objects of again."""
+        del told["logprobs"]
+        return encoded(told)[:-1] + b',"logprobs":' + self.written(choice) + b"}"
+
+    def release(self) -> None:
+        """The call has ended, whatever its end."""
+        KEPT.free(self._kept)
+        self._kept = 0
 
     def extra(self) -> dict[str, Any]:
         """Further fields of the body."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.common.request.sampling import FinishReason
 from services.gateway.http.answers.answer import FINISH, Answer, extension
-from services.gateway.http.answers.logprobs import Spell, chat_logprobs
+from services.gateway.http.answers.logprobs import Spell, WrittenChat, chat_logprobs
 from services.gateway.http.answers.thoughts import ThoughtTokens
 from services.gateway.http.reading.convert import tools_of
 from services.gateway.http.schema.bodies import ChatBody
@@ -49,12 +49,13 @@ class ChatAnswer(Answer):
     """Content, thoughts and calls of each choice."""
 
     prefix = "chatcmpl"
+    best = "top_logprobs"
 
     def __init__(self, body: ChatBody, exchange: Exchange, spell: Spell, forms: Sequence[Form]) -> None:
         """Nothing has come yet; `forms` are those in which the model may write calls."""
         super().__init__(body, exchange, spell, body.prompt_logprobs)
         self._forms = forms
-        self._wants_logprobs = bool(body.logprobs)
+        self.scored = bool(body.logprobs)
         whole = body.paceline is not None and body.paceline.reasoning is False
         self._splits_reasoning = not (whole or body.separate_reasoning is False)
         told = body.include_reasoning is not False
@@ -81,7 +82,8 @@ class ChatAnswer(Answer):
         parts = state.wanted(state.splitter.push(delta.text))
         state.take(parts)
         if not self.streams:
-            state.positions += delta.logprobs
+            if self.scored:
+                state.positions.add(delta.logprobs, self._spell)
             return
         logprobs = self._logprobs(delta.logprobs)
         deltas = state.deltas(parts)
@@ -110,11 +112,15 @@ class ChatAnswer(Answer):
         whole: ChatChoice = {
             "index": choice,
             "message": state.message(),
-            "logprobs": self._logprobs(state.positions),
+            "logprobs": None,
             "finish_reason": state.finish(final),
             "paceline": extension(final),
         }
         return {**whole, "token_ids": self._ids[choice]} if self._tells_ids else whole
+
+    def written(self, choice: int) -> bytes:
+        """Those of the choice."""
+        return self._choices[choice].positions.json()
 
     def extra(self) -> dict[str, Any]:
         """What is told of the prompt, which all choices share."""
@@ -144,7 +150,7 @@ class ChatAnswer(Answer):
         return CallSplitter(self._forms, self._schemas)
 
     def _logprobs(self, positions: Iterable[PositionLogprobs]) -> ChatLogprobs | None:
-        return chat_logprobs(positions, self._spell) if self._wants_logprobs else None
+        return chat_logprobs(positions, self._spell) if self.scored else None
 
 
 class _Choice:
@@ -155,7 +161,7 @@ class _Choice:
         self._tells_thoughts = tells_thoughts
         self._one_call = one_call
         self._full = False
-        self.positions: list[PositionLogprobs] = []
+        self.positions = WrittenChat()
         self._told = False
         self._content: list[str] = []
         self._reasoning: list[str] = []

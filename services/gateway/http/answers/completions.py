@@ -6,7 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing_extensions import TypedDict
 
 from services.gateway.http.answers.answer import FINISH, Answer, extension
-from services.gateway.http.answers.logprobs import Offsets, Spell, completion_logprobs, joined, prompt_logprobs
+from services.gateway.http.answers.logprobs import (
+    Offsets,
+    Spell,
+    WrittenCompletion,
+    completion_logprobs,
+    prompt_logprobs,
+)
 from services.gateway.http.reading.convert import scored_of
 from services.gateway.http.schema.bodies import CompletionBody
 from services.gateway.http.schema.replies import CompletionChoice, CompletionLogprobs
@@ -24,10 +30,12 @@ class CompletionAnswer(Answer):
         """Nothing has come yet."""
         super().__init__(body, exchange, spell, scored_of(body))
         self._best = body.logprobs
+        self.scored = self._best is not None
         self._echo = bool(body.echo)
         self._given = _texts(body)
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
-        self._positions: defaultdict[int, list[PositionLogprobs]] = defaultdict(list)
+        self._written: defaultdict[int, WrittenCompletion] = defaultdict(WrittenCompletion)
+        self._before: dict[int, CompletionLogprobs | None] = {}
         self._offsets: dict[int, Offsets] = {}
         self._prompt_told: set[int] = set()
 
@@ -39,7 +47,8 @@ class CompletionAnswer(Answer):
         """One piece, and the prompt before the first; none while a character is incomplete."""
         if not self.streams:
             self._texts[choice].append(delta.text)
-            self._positions[choice] += delta.logprobs
+            if self.scored:
+                self._keep(choice, delta.logprobs)
             return
         yield from self._echoes(choice)
         told = self._tells_ids and bool(delta.token_ids)
@@ -56,18 +65,35 @@ class CompletionAnswer(Answer):
 
     def whole_choice(self, choice: int, final: Final) -> CompletionChoice:
         """The whole text."""
-        text, before = self._echoed(choice)
-        logprobs = self._logprobs(choice, self._positions[choice])
+        text, self._before[choice] = self._echoed(choice)
         whole: CompletionChoice = {
             "index": choice,
             "text": text + "".join(self._texts[choice]),
-            "logprobs": logprobs if before is None or logprobs is None else joined(before, logprobs),
+            "logprobs": None,
             "finish_reason": FINISH[final.reason],
             "paceline": extension(final),
         }
         if self._prompt_logprobs is not None:
             whole["prompt_logprobs"] = self._prompts.told(choice, self._prompt_logprobs, self._spell)
         return {**whole, **self._ids_told(choice, self._ids[choice])}
+
+    def written(self, choice: int) -> bytes:
+        """Those of the prompt, where it is told, and of the choice."""
+        return self._written[choice].json(self._before[choice])
+
+    def _keep(self, choice: int, positions: Sequence[PositionLogprobs]) -> None:
+        """Writes down the next ones, whose offsets begin behind the prompt where that is told."""
+        if positions:
+            if choice not in self._offsets:
+                self._offsets[choice] = Offsets(len(self._prompt(choice)) if self._echo else 0)
+            self._written[choice].add(completion_logprobs(positions, self._spell, self._offsets[choice]))
+
+    def _prompt(self, choice: int) -> str:
+        """The prompt as text."""
+        given = self._given[choice // self._several]
+        if given is not None:
+            return given
+        return b"".join(self._spell(token)[1] for token in self._prompts.ids(choice)).decode(errors="replace")
 
     def _ids_told(self, choice: int, ids: Sequence[int]) -> "Ids":
         """The token ids of an answer or of a piece of it, and those of its prompt beside the first."""
@@ -88,11 +114,11 @@ class CompletionAnswer(Answer):
         """The prompt as text, and its log-probabilities; nothing where it is not asked for."""
         if not self._echo:
             return "", None
-        ids, given = self._prompts.ids(choice), self._given[choice // self._several]
-        text = b"".join(self._spell(token)[1] for token in ids).decode(errors="replace") if given is None else given
-        self._offsets[choice] = Offsets(len(text))
+        text = self._prompt(choice)
+        self._offsets.setdefault(choice, Offsets(len(text)))
         if self._best is None:
             return text, None
+        ids = self._prompts.ids(choice)
         return text, prompt_logprobs(ids, self._prompts.scores(choice), self._best, self._spell, text)
 
     def _logprobs(self, choice: int, positions: Iterable[PositionLogprobs]) -> CompletionLogprobs | None:

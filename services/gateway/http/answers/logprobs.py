@@ -2,8 +2,10 @@
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from services.gateway.http.schema.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
+from services.gateway.http.server.exchange import encoded
 from services.gateway.targets.messages import PositionLogprobs, ScoredToken
 
 Spell = Callable[[int], tuple[str, bytes]]
@@ -42,6 +44,46 @@ def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, off
     return found
 
 
+class WrittenChat:
+    """Those of a whole chat as JSON, written as they come: as objects they would take ten times the memory."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self._positions: list[bytes] = []
+
+    def add(self, positions: Iterable[PositionLogprobs], spell: Spell) -> None:
+        """Takes the next ones."""
+        self._positions += (encoded(_position(one, spell)) for one in positions)
+
+    def json(self) -> bytes:
+        """All of them."""
+        return b'{"content":[' + b",".join(self._positions) + b'],"refusal":null}'
+
+
+class WrittenCompletion:
+    """Those of a whole completion as JSON, written as they come."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self._lists: dict[str, list[bytes]] = {name: [] for name in CompletionLogprobs.__annotations__}
+
+    def add(self, found: CompletionLogprobs) -> None:
+        """Takes the next ones."""
+        for name, values in self._lists.items():
+            if more := cast("dict[str, list[object]]", found)[name]:
+                values.append(encoded(more)[1:-1])
+
+    def json(self, before: CompletionLogprobs | None) -> bytes:
+        """All of them, behind those of a prompt."""
+        first = WrittenCompletion()
+        if before is not None:
+            first.add(before)
+        lists = (
+            b'"%b":[%b]' % (name.encode(), b",".join(first._lists[name] + self._lists[name])) for name in self._lists
+        )
+        return b"{" + b",".join(lists) + b"}"
+
+
 def prompt_logprobs(
     ids: Sequence[int], positions: Sequence[PositionLogprobs], best: int, spell: Spell, text: str
 ) -> CompletionLogprobs:
@@ -56,16 +98,6 @@ def prompt_logprobs(
         "token_logprobs": [None, *(one.chosen[1] for one in positions)],
         "top_logprobs": [None, *scored],
         "text_offset": [max(offsets.of(raw), 0) for _, raw in tokens],
-    }
-
-
-def joined(one: CompletionLogprobs, other: CompletionLogprobs) -> CompletionLogprobs:
-    """Those of a text and of what follows on it."""
-    return {
-        "tokens": one["tokens"] + other["tokens"],
-        "token_logprobs": one["token_logprobs"] + other["token_logprobs"],
-        "top_logprobs": one["top_logprobs"] + other["top_logprobs"],
-        "text_offset": one["text_offset"] + other["text_offset"],
     }
 
 

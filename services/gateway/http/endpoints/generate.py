@@ -77,13 +77,17 @@ class Generate(Generic[Body]):
             return joined
 
         exchange.extra += rate_limits(self._room())
-        async with keeper:
-            await self._choices.serve(ask, exchange, make)
-        answer, joined = answers[0]
-        if answer.streams:
-            await exchange.end(joined.held + answer.ending())
-        else:
-            await exchange.reply(answer.whole())
+        try:
+            async with keeper:
+                await self._choices.serve(ask, exchange, make)
+            answer, joined = answers[0]
+            if answer.streams:
+                await exchange.end(joined.held + answer.ending())
+            else:
+                await exchange.reply(answer.whole())
+        finally:
+            if answers and answers[0][0].scored:
+                answers[0][0].release()
 
 
 def stated(exchange: Exchange) -> Headers:
