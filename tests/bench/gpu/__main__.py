@@ -31,6 +31,7 @@ from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.prefill import prefill_rows
 from tests.bench.gpu.results import Results
 from tests.bench.gpu.rig import Rig, RigSettings
+from tests.bench.gpu.scattered import ROUTES
 from tests.bench.gpu.shapes import FORMATS, MIXTURES, PROFILES, SHAPES, mixture
 from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 
@@ -86,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--handoffs", nargs="*", choices=("mps", "timeslice", "host"), default=["mps"])
     parser.add_argument("--short-blocks", action="store_true", help="a draft's block is as wide as the round")
     parser.add_argument("--drafter-weights", choices=["dtype", "int8"], default="dtype", help="of its products")
+    parser.add_argument("--routes", choices=sorted(ROUTES), default="own", help="how rows of a mixture choose experts")
     parser.add_argument("--slots", type=int, default=0, help="0: the highest concurrency")
     parser.add_argument("--tokens", type=int, default=128, help="output of a stream")
     parser.add_argument("--alternations", type=int)
@@ -178,7 +180,7 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
             continue
         with Mps(handoff == "mps" and chosen.device == "cuda") as environment:
             how = "host" if handoff == "host" else "auto"
-            options = PairOptions(how, environment, chosen.short_blocks, chosen.drafter_weights)
+            options = PairOptions(how, environment, chosen.short_blocks, chosen.drafter_weights, routes=chosen.routes)
             settings = _served_settings(chosen, left)
             with (
                 tempfile.TemporaryDirectory(prefix="pl") as folder,
@@ -216,6 +218,7 @@ def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
         "gpu_sharing": description.gpu_sharing,
         "handoff_mode": description.handoff_mode,
         "drafter_weights": pair.options.drafter_weights,
+        "routes": pair.options.routes,
         "draft_block": "as wide as the round" if pair.options.short_blocks else pair.settings.shape.block_size,
         "captures": graphs.captures,
         "capture_s": round(graphs.capture_seconds, 1),

@@ -18,6 +18,7 @@ from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import connect_sync
 from tests.bench.gpu.pinned import VARIABLE
 from tests.bench.gpu.rig import RigSettings
+from tests.bench.gpu.scattered import VARIABLE as ROUTES
 from tests.bench.gpu.shapes import VLLM
 from tests.support.tiny_checkpoints import TinyPair, write_configs
 
@@ -30,7 +31,7 @@ class PairOptions:
 
     `flags` are further ones of the target. `drafter_weights` is the drafter's type of weights, which the target's
     memory plan has to know. `target` and `drafter` are the modules that run. With `synthetic` acceptance rows cannot be
-    compared between shapes.
+    compared between shapes. With `routes` of `scattered.py` that drafter runs, and rows choose experts accordingly.
     """
 
     handoff: str = "auto"
@@ -42,6 +43,12 @@ class PairOptions:
     target: str = "tests.bench.gpu.pinned"
     drafter: str = "services.drafter"
     synthetic: bool = True
+    routes: str = "own"
+
+    @property
+    def drafter_module(self) -> str:
+        """The module of the drafter's process."""
+        return self.drafter if self.routes == "own" else "tests.bench.gpu.scattered"
 
 
 class ServedPair:
@@ -53,7 +60,7 @@ class ServedPair:
         self.pair = write_configs(folder / "models", settings.shape, settings.family, settings.changes)
         self._schedule = folder / "schedule"
         self.switch("vllm")
-        environment = {**options.environment, VARIABLE: str(self._schedule)}
+        environment = {**options.environment, VARIABLE: str(self._schedule), ROUTES: options.routes}
         drafter = self._drafter_command(self.pair, options)
         self.drafter = ServiceProcess("drafter", drafter, folder, environment)
         self.target = ServiceProcess("target", self._target_command(self.pair, options), folder, environment)
@@ -124,7 +131,7 @@ class ServedPair:
         return command
 
     def _drafter_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
-        command = [options.drafter, "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
+        command = [options.drafter_module, "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
         command += ["--short-blocks", str(options.short_blocks).lower(), "--weights", options.drafter_weights]
         return [*command, *self._common(), *options.drafter_flags]
 

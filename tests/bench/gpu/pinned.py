@@ -1,10 +1,10 @@
 """A target whose benchmark client pins the width of a run and changes the acceptance between runs: one start for all.
 
-`python -m tests.bench.gpu.pinned` is `python -m services.target` but for four things. While a request that decodes has
+`python -m tests.bench.gpu.pinned` is `python -m services.target` but for five things. While a request that decodes has
 a longest draft of its own, every round has the width of the longest of these; the adaptive policy, which would choose
 freely below it, neither chooses nor learns then. The rates of synthetic acceptance are read again, from the file named
-in the environment, whenever a request begins to decode. The recorder keeps every round of a long plain stream. And
-rounds may be written down (`timeline.py`).
+in the environment, whenever a request begins to decode. The recorder keeps every round of a long plain stream. Rounds
+may be written down (`timeline.py`), and embeddings may outweigh layers (`scattered.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from services.target.engine.recorder import FlightRecorder
 from services.target.scheduling.width.policy import WidthPolicy
 from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
 from tests.bench.gpu import timeline
+from tests.bench.gpu.scattered import outweighing_embeddings
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"
@@ -146,6 +147,7 @@ def main() -> int:
         mock.patch("services.target.build_device.adaptive_policy", pinned),
         mock.patch("services.target.device.verify.SyntheticAcceptance", schedule.make),
         mock.patch("services.target.build_services.FlightRecorder", recorder),
+        outweighing_embeddings(),
     ):
         return target_main()
 

@@ -14,6 +14,7 @@ from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.race.loop import looped
 from tests.bench.gpu.race.plan import PROMPT, SCHEDULES, Job, Leg, repeats_of
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat
+from tests.bench.gpu.race.theirs import ROUTED
 from tests.bench.gpu.rig import RigSettings
 
 
@@ -25,6 +26,7 @@ def paceline_leg(leg: Leg, settings: RigSettings, drafter: Drafter, flags: Seque
             drafter_weights=drafter.weights,
             short_blocks=drafter.short_blocks,
             flags=tuple(flags),
+            routes="even" if settings.family in ROUTED else "own",  # as a peer's are drawn
         )
         with ServedPair(settings, Path(folder), options) as pair:
             return asyncio.run(_run(leg, pair))
