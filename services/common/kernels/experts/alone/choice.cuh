@@ -1,12 +1,14 @@
 // A row's experts, chosen by a warp as `choice.chosen_experts` chooses them, operation by operation.
+//
+// `build.cuh` defines COUNT, TOP_K, RENORM and RATED.
 
 #pragma once
 
-#include "experts/alone/sizes.cuh"
+#include "build.cuh"
 #include "approximate.cuh"
 #include "linear/cuda/left.cuh"
 
-constexpr int OWN = (COUNT + 31) / 32;  // experts of a lane: each 32nd
+constexpr int OWN = (COUNT + 31) / 32;  // experts of a lane, which are neighbours
 
 __device__ __forceinline__ float exponential(float x) { return exp2_approx(__fmul_rn(x, 1.44269504f)); }
 
@@ -23,6 +25,19 @@ struct RowRating {
 
 __device__ __forceinline__ float infinite() { return __int_as_float(0x7F800000); }
 
+// The greatest of all lanes' numbers; one that is none counts as least.
+__device__ __forceinline__ float greatest(float x) {
+  const int bits = __float_as_int(x), ordered = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  const int best = __reduce_max_sync(~0u, x == x ? ordered : (int)0x80000000);
+  return __int_as_float(best ^ (best >> 31 & 0x7FFFFFFF));
+}
+
+// The sum of all lanes' numbers, by pieces that fit.
+__device__ __forceinline__ long long added_up(long long x) {
+  const long long low = __reduce_add_sync(~0u, (int)(x & 0xFFFFF)), middle = __reduce_add_sync(~0u, (int)(x >> 20 & 0xFFFFF));
+  return ((unsigned long long)__reduce_add_sync(~0u, (int)(x >> 40)) << 40) + (middle << 20) + low;
+}
+
 // A lane's experts: whole numbers in the order that they are taken in, and what each weighs.
 struct LaneKeys {
   int key[OWN];
@@ -34,23 +49,21 @@ struct LaneKeys {
     float best = -infinite();
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
-      weight[own] = own * 32 + lane < COUNT ? number(gates[own * 32 + lane]) : -infinite();
+      const int expert = lane * OWN + own;
+      weight[own] = expert < COUNT ? number(gates[expert]) : -infinite();
       best = fmaxf(best, weight[own]);
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) best = fmaxf(best, __shfl_xor_sync(~0u, best, apart));
+    best = greatest(best);
     long long sum = 0;
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
       weight[own] = exponential(__fsub_rn(weight[own], best));
       sum += __float2ll_rz(__fadd_rn(__fmul_rn(weight[own], 1099511627776.f), 0.5f));
     }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
-    const float total = __fmul_rn(__ll2float_rn(sum), 9.094947017729282e-13f);
+    const float total = __fmul_rn(__ll2float_rn(added_up(sum)), 9.094947017729282e-13f);
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
-      const bool inside = own * 32 + lane < COUNT;
+      const bool inside = lane * OWN + own < COUNT;
       const float share = div_full(weight[own], total);
       odd |= inside && share != share;
       key[own] = inside ? (share > 0.f ? __float_as_int(share) : 0) : -1;
@@ -61,7 +74,7 @@ struct LaneKeys {
   __device__ __forceinline__ void rate(const unsigned short* gates, const RowRating& rating, int lane) {
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
-      const int expert = own * 32 + lane;
+      const int expert = lane * OWN + own;
       const bool inside = expert < COUNT;
       float logit = inside ? number(gates[expert]) : -infinite();
       if (rating.cap > 0.f) {
@@ -78,24 +91,26 @@ struct LaneKeys {
     }
   }
 
-  // The greatest key, of equal ones the lowest expert, which is taken; its weight goes to all lanes.
+  // The greatest key, of equal ones the lowest expert, which is taken; its weight goes to all lanes. The next one waits for its
+  // lane alone.
   __device__ __forceinline__ int take(int lane, float& taken) {
-    int best = key[0], one = COUNT;
+    int most = key[0], one = 0;
+#pragma unroll
+    for (int own = 1; own < OWN; ++own) most = max(most, key[own]);
+    const int best = __reduce_max_sync(~0u, most);
+    const int leader = __ffs(__ballot_sync(~0u, most == best)) - 1;
     float mine = 0.f;
-#pragma unroll
-    for (int own = 1; own < OWN; ++own) best = max(best, key[own]);
-    best = __reduce_max_sync(~0u, best);
-#pragma unroll
-    for (int own = 0; own < OWN; ++own) one = key[own] == best ? min(one, own * 32 + lane) : one;
-    one = __reduce_min_sync(~0u, one);
+    bool open = lane == leader;
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
-      const bool hit = own * 32 + lane == one;
+      const bool hit = open && key[own] == best;
+      open &= !hit;
+      one = hit ? lane * OWN + own : one;
       mine = hit ? weight[own] : mine;
       key[own] = hit ? (RATED ? -0x7FFFFFFF : -1) : key[own];
     }
-    taken = RATED ? __shfl_sync(~0u, mine, one % 32) : __int_as_float(best);
-    return one;
+    taken = RATED ? __shfl_sync(~0u, mine, leader) : __int_as_float(best);
+    return __shfl_sync(~0u, one, leader);
   }
 };
 

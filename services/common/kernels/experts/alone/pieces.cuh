@@ -73,28 +73,51 @@ struct StageScales {
     if (lane < steps) mine = {__ldg(first + lane * next), __ldg(second + lane * next)};
   }
   __device__ __forceinline__ uint2 of(int step) const {
+    if constexpr (!CODED) return {0, 0};
     return {__shfl_sync(~0u, mine.x, step), __shfl_sync(~0u, mine.y, step)};
   }
 };
 
-// Adds up a piece in order. While a stage is multiplied the next one is read; what was read is given back.
-template <int STEPS>
-__device__ __forceinline__ void sum_up(float (&sums)[4], const RowRing& ring, RingTurn<STAGES>& place, const unsigned* words,
-                                       const StageScales& scales, bool busy, int warp, int lane) {
-  StageOperands next;
-  await_phase(ring.full(place.stage), place.parity);
-  if (busy) next.read(ring.slot(place.stage) + warp * SIXTEEN * ROW, words, lane);
-#pragma unroll 2
-  for (int step = 0; step < STEPS; ++step) {
-    const StageOperands now = next;
-    const int stage = place.stage;
+// How a warp reads stages of a piece, and gives them back.
+struct StageReader {
+  const RowRing& ring;
+  RingTurn<STAGES>&place, given;
+  const unsigned* words;
+  int warp, lane;
+
+  __device__ __forceinline__ void take(StageOperands& operands, int step) {
+    await_phase(ring.full(place.stage), place.parity);
+    operands.read(ring.slot(place.stage) + warp * SIXTEEN * ROW, words + step * (INPUTS / 2), lane);
     place.advance();
-    if (step + 1 < STEPS) {
-      await_phase(ring.full(place.stage), place.parity);
-      if (busy) next.read(ring.slot(place.stage) + warp * SIXTEEN * ROW, words + (step + 1) * (INPUTS / 2), lane);
-    }
-    if (busy) now.add_to(sums, CODED ? scales.of(step) : uint2{0, 0});
+  }
+  __device__ __forceinline__ void give_back() {
     __syncwarp();
-    if (lane == 0) arrive(ring.empty(stage));
+    if (lane == 0) arrive(ring.empty(given.stage));
+    given.advance();
+  }
+  // What a warp without lines does.
+  __device__ __forceinline__ void pass(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      await_phase(ring.full(place.stage), place.parity);
+      place.advance();
+      give_back();
+    }
+  }
+};
+
+// Adds up a piece in order. While a stage is multiplied the next one is read, so two places hold them in turn.
+template <int STEPS>
+__device__ __forceinline__ void sum_up(float (&sums)[4], StageReader reader, const StageScales& scales) {
+  StageOperands even, odd;
+  reader.take(even, 0);
+#pragma unroll 1
+  for (int step = 0; step < STEPS; step += 2) {
+    if (step + 1 < STEPS) reader.take(odd, step + 1);
+    even.add_to(sums, scales.of(step));
+    reader.give_back();
+    if (step + 1 == STEPS) break;
+    if (step + 2 < STEPS) reader.take(even, step + 2);
+    odd.add_to(sums, scales.of(step + 1));
+    reader.give_back();
   }
 }

@@ -128,7 +128,19 @@ struct PieceLoader {
       if (live && number < FIRST) load_up(number);
       if (live && number >= FIRST) load_down(number);
     }
+    // All warps have the mark when they have given back a stage.
+    if (filled > 0 && filled <= STAGES) await_phase(own.ring.empty(0), 0);
+    leave(live);
     tell(PIECES);
+  }
+
+  // The last CTA leaves what all share as it was found, but for the mark. Padding has none: no number would bear it, and
+  // those of an old launch would, when the marks come round.
+  __device__ void leave(bool live) const {
+    RowShared* shared = task.shared;
+    if (atomicAdd(&shared->done, 1u) != gridDim.x - 1) return;
+    shared->taken = shared->done = 0;
+    if (live) shared->launches = (shared->launches + 1) % MARKS;  // no two in turn have one mark, however long it runs
   }
 };
 
@@ -154,6 +166,8 @@ struct PieceMultiplier {
     meet();
   }
 
+  __device__ StageReader reader_of(const unsigned* words) { return {own.ring, place, place, words, warp, lane}; }
+
   __device__ void up_piece(int number, float root) {
     const int rank = number / UP_BANDS, first = number % UP_BANDS * UP + warp * 8;
     const bool busy = warp * 8 < UP;
@@ -163,7 +177,10 @@ struct PieceMultiplier {
       scales.read(task.up.at(expert, line), task.up.at(expert, line + INNER), task.up.next_group, UP_STEPS, lane);
     }
     float sums[4] = {0.f, 0.f, 0.f, 0.f};
-    sum_up<UP_STEPS>(sums, own.ring, place, own.x_words, scales, busy, warp, lane);
+    if (busy)
+      sum_up<UP_STEPS>(sums, reader_of(own.x_words), scales);
+    else
+      reader_of(own.x_words).pass(UP_STEPS);
     const int output = first + lane / 4;
     if (!busy || lane % 4 || output >= INNER) return;
     const float gate = __fmul_rn(rounded(sums[0]), root), up = __fmul_rn(rounded(sums[2]), root);
@@ -222,8 +239,10 @@ struct PieceMultiplier {
         const int first = min(line, HIDDEN - 8), second = min(line + 8, HIDDEN - 8);
         scales.read(task.down.at(expert, first), task.down.at(expert, second), task.down.next_group, DOWN_STEPS, lane);
       }
-      const unsigned* words = busy ? read_inner(rank) : own.x_words;
-      sum_up<DOWN_STEPS>(sums, own.ring, place, words, scales, busy, warp, lane);
+      if (busy)
+        sum_up<DOWN_STEPS>(sums, reader_of(read_inner(rank)), scales);
+      else
+        reader_of(own.x_words).pass(DOWN_STEPS);
     } else {
       if (lane == 0) arrive(own.ring.empty(place.stage));
       place.advance();
@@ -268,6 +287,7 @@ struct PieceMultiplier {
 
   __device__ void run() {
     await_previous();
+    if (mark == 0) fail();  // so it is there from here on
     const float root = task.squares ? root_scale(task.squares[0], task.inverse_depth, task.eps) : 1.f;
     read_row();
     while (true) {
@@ -281,13 +301,6 @@ struct PieceMultiplier {
     }
   }
 };
-
-// The last CTA leaves what all share as it was found, but for the mark.
-__device__ __forceinline__ void leave(RowShared* shared) {
-  if (atomicAdd(&shared->done, 1u) != gridDim.x - 1) return;
-  shared->taken = shared->done = 0;
-  shared->launches = (shared->launches + 1) % MARKS;  // so two launches in turn never have one mark, however long it runs
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     row(const __grid_constant__ TensorMap up_map, const __grid_constant__ TensorMap down_map, const unsigned short* x,
@@ -340,5 +353,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
   }
   await_previous();
   PieceMultiplier{task, own, warp, lane, shared->mark()}.run();
-  if (threadIdx.x == 0) leave(shared);
 }
