@@ -140,7 +140,7 @@ def of_rows(full: bool) -> Iterator[Program]:
 
 
 def of_experts(full: bool) -> Iterator[Program]:
-    """A row that is alone through its experts, and many rows, by numbers and by codes."""
+    """A row that is alone through its experts, and other rows, by numbers and by codes."""
     shapes = (2048, 768, 128, 8), (2048, 512, 512, 10)
     weights = (False, False), (True, True), (True, False)
     for (hidden, inner, count, top_k), own in product(shapes[: 2 if full else 1], weights):
@@ -148,11 +148,11 @@ def of_experts(full: bool) -> Iterator[Program]:
         more = shape._replace(rated=True, followed=True)
         for each in (shape, more)[: 1 if shape.coded else 2]:
             yield Program("row", str(each), row_of_experts.source_of(each))
-        for tile in (
-            tiles_of_experts.TileShape(hidden, inner, top_k, True, *own),
-            tiles_of_experts.TileShape(inner, hidden, top_k, False, *own),
-        ):
-            yield Program("product", str(tile), tiles_of_experts.source_of(tile))
+        for places, gated in product((16, 32, 64, tiles_of_experts.PLACES), (True, False)):
+            sizes = (hidden, inner) if gated else (inner, hidden)
+            tile = tiles_of_experts.TileShape(*sizes, top_k, gated, *own, places)
+            if tile.fits():
+                yield Program("product", str(tile), tiles_of_experts.source_of(tile))
 
 
 def of_recurrent_layers(_: bool) -> Iterator[Program]:

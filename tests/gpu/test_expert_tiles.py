@@ -1,10 +1,14 @@
 """Many rows by experts in tiles of CUDA C++: the bits of the programs in Triton."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
+from unittest import mock
 
 import pytest
 import torch
 
+from services.common.kernels.experts import kernel
 from services.common.kernels.experts.kernel import ExpertStack, Routes, multiply_experts, route
 from services.common.kernels.experts.tiles.kernel import tile_shape
 from services.common.kernels.experts.tiling import Tiling, tiling
@@ -46,15 +50,34 @@ def test_tiles_have_the_bits_of_programs(kind: str, hidden: int, inner: int, row
             assert torch.equal(got[taken_TK], expected[taken_TK]), (spread, waits)
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize(("hidden", "inner"), [(256, 128), (384, 384), (2048, 768)])
+@pytest.mark.parametrize("rows", [2, 3, 8, 16, 17, 33, 80])
+def test_low_tiles_of_codes_have_the_bits_of_programs(kind: str, hidden: int, inner: int, rows: int) -> None:
+    """Of sixteen rows at most, whose places are made with the choice, and of more; experts may have several tiles."""
+    stack = stack_of(kind, hidden, inner, COUNT)
+    for spread, waits in product(("all", "one", "padded"), (True, False)):
+        normed = normed_rows(rows, hidden, waits)
+        got = {}
+        for programs in (True, False):
+            with mock.patch.object(kernel, "tile_shape", return_value=None) if programs else nullcontext():
+                for cut in (TRITON, Tiling(16, depth=128), Tiling(64, depth=128)) if rows > 16 else (TRITON,):
+                    routes = routes_of(spread, rows)
+                    parts_TKD = multiply_experts(normed, routes, stack, EPS, cut)
+                    got[programs, cut] = parts_TKD[routes.ids_TK < COUNT]
+        first, *others = got.values()
+        assert all(torch.equal(first, other) for other in others), (spread, waits)
+
+
 def test_products_that_programs_serve() -> None:
     """Tiles of other sizes, and types that TMA is not told of."""
     stack = stack_of("numbers", 256, 128, COUNT)
-    x_TD, order_NR = randn(8, 256, dtype=torch.bfloat16), torch.zeros(4, TILES.places, dtype=torch.int32, device="cuda")
+    x_TD = randn(8, 256, dtype=torch.bfloat16)
     given = stack.gate_up_EFD, None
-    assert tile_shape(x_TD, *given, order_NR, TOP_K, 128) is not None
-    assert tile_shape(x_TD, *given, order_NR[:, :32].contiguous(), TOP_K, 128) is None
-    assert tile_shape(x_TD.float(), *given, order_NR, TOP_K, 128) is None
-    assert tile_shape(x_TD[:, :40].contiguous(), *given, order_NR, TOP_K, 128) is None
+    assert tile_shape(x_TD, *given, TILES.places, TOP_K, 128) is not None
+    assert tile_shape(x_TD, *given, 32, TOP_K, 128) is None
+    assert tile_shape(x_TD.float(), *given, TILES.places, TOP_K, 128) is None
+    assert tile_shape(x_TD[:, :40].contiguous(), *given, TILES.places, TOP_K, 128) is None
 
 
 def test_a_stack_elsewhere_is_multiplied_by_programs() -> None:

@@ -63,6 +63,18 @@ def test_a_tile_finds_room(coded: bool) -> None:
     assert not tiles.TileShape(2048, 760, 8, True, coded, coded).fits()
 
 
+@pytest.mark.parametrize(("places", "fewer", "stages"), [(16, 16, 5), (32, 16, 4), (64, 32, 3)])
+def test_two_low_tiles_of_codes_find_room_at_once(places: int, fewer: int, stages: int) -> None:
+    """Each has as many bytes on their way as a multiprocessor gets in a microsecond, or more."""
+    for depth, outputs, gated in ((2048, 768, True), (768, 2048, False), (512, 2048, False)):
+        shape = tiles.TileShape(depth, outputs, 8, gated, True, True, places)
+        assert shape.fits() and 2 * (shape.shared_bytes + 1024) <= MOST_SHARED + 1024
+        assert shape.stages == stages and shape.ctas == 2 and shape.band * (2 if gated else 1) == shape.lines
+        built = numbers_of(tiles.source_of(shape).build)
+        assert (built["PLACES"], built["FEWER"], built["LINES"], built["CTAS"]) == (places, fewer, 128, 2)
+        assert not tiles.TileShape(depth, outputs, 8, gated, True, True, 128).fits()
+
+
 @pytest.fixture
 def every_gpu() -> Iterator[None]:
     """Tensors of a GPU that takes all kernels; their memory is nowhere."""
@@ -107,22 +119,23 @@ def test_only_a_row_alone_of_shapes_that_fit_is_one_launch() -> None:
 
 
 @pytest.mark.usefixtures("every_gpu")
-def test_prompts_and_no_other_rows_go_by_tiles() -> None:
-    """The cut of long prompts has the places that a tile has, by numbers and by codes; those of fewer rows have not."""
-    x_TD, stack = numbers(64, 2048), stack_of()
+def test_prompts_and_few_rows_of_codes_go_by_tiles() -> None:
+    """The cut of long prompts has the places that a tile has; those of fewer rows do, where they are codes."""
+    x_TD, one = numbers(64, 2048), ExpertScales(numbers(8, 1, 1, dtype=torch.int32), 3, True)
     for coded, pairs in ((coded, pairs) for coded in (False, True) for pairs in (3, 8, 128, 2048, 8192, 16384, 65536)):
-        order_NR = numbers(4, tiling(pairs, 128, coded).places, dtype=torch.int32)
-        shape = tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, None, order_NR, 8, 768)
-        assert (shape is not None) == (pairs > 128 * 64), (coded, pairs)
-    order_NR = numbers(4, tiles.PLACES, dtype=torch.int32)
+        stack, places = stack_of(shift=3 if coded else None), tiling(pairs, 128, coded).places
+        scales = one if coded else None
+        shape = tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, places, 8, 768)
+        assert (shape is not None) == (coded or pairs > 128 * 64), (coded, pairs)
+        assert shape is None or shape.places == places
+    stack = stack_of()
     for x in (numbers(64, 2048, dtype=torch.float32), numbers(64, 2048 + 32)):
-        assert tiles_kernel.tile_shape(x, stack.gate_up_EFD, None, order_NR, 8, 768) is None
+        assert tiles_kernel.tile_shape(x, stack.gate_up_EFD, None, tiles.PLACES, 8, 768) is None
     scales = ExpertScales(numbers(8, 1, 1, dtype=torch.int32), 2, True)
-    assert tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, order_NR, 8, 768) is None
+    assert tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, tiles.PLACES, 8, 768) is None
 
 
 def test_no_row_on_a_cpu_asks_for_a_gpu() -> None:
-    order_NR = torch.zeros(4, tiles.PLACES, dtype=torch.int32)
     with patch.object(torch.cuda, "get_device_capability", lambda *_: pytest.fail("there is no GPU")):
         assert alone_of(stack_of()) is None
-        assert tiles_kernel.tile_shape(numbers(64, 2048), numbers(8, 1536, 2048), None, order_NR, 8, 768) is None
+        assert tiles_kernel.tile_shape(numbers(64, 2048), numbers(8, 1536, 2048), None, tiles.PLACES, 8, 768) is None

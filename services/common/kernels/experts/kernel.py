@@ -271,7 +271,7 @@ def _multiply(
     gated = lines != outputs
     assert weight_EFD.is_contiguous(), "experts lie one behind the other"
     near = not gelu and at_E is None
-    if near and (shape := tile_shape(x, weight_EFD, scales, places.order_NR, places.ranks, outputs)):
+    if near and (shape := tile_shape(x, weight_EFD, scales, places.order_NR.shape[1], places.ranks, outputs)):
         tensors = places.order_NR, places.tiles_2N, places.count_1
         multiply_tiles(shape, x, weight_EFD, scales, *tensors, squares_T, out_PF, eps)
         return

@@ -48,7 +48,7 @@ def tiling(pairs: int, experts: int, coded: bool = False) -> Tiling:
 
 
 def _coded(pairs: int, average: int) -> Tiling:
-    if average <= 32:
+    if average <= 16:
         return Tiling(16 if average <= 8 else 32, depth=128, stages=4 if pairs <= _FEW else 3)
     return Tiling(64, band=128, depth=128, stages=3) if average <= 64 else Tiling(128, 128, 128, 8, 3, more=32)
 

@@ -1,1 +1,1 @@
-"""Products of many rows by experts, in tiles of CUDA C++, on an H100 or H200."""
+"""Products of rows by experts, in tiles of CUDA C++, on an H100 or H200: of many rows, and of few by codes."""

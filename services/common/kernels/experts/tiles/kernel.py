@@ -9,21 +9,20 @@ from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.experts.maps import GatedLines, StackedLines
 from services.common.kernels.experts.scales import ExpertScales
-from services.common.kernels.experts.tiles.source import PLACES, TileShape, program_of
+from services.common.kernels.experts.tiles.source import TileShape, program_of
 
 _PROCESSORS, _SHIFT = 132, 3
 
 
 def tile_shape(
-    x: Tensor, weight_EFD: Tensor, scales: ExpertScales | None, order_NR: Tensor, ranks: int, outputs: int
+    x: Tensor, weight_EFD: Tensor, scales: ExpertScales | None, places: int, ranks: int, outputs: int
 ) -> TileShape | None:
     """Return what a product of tiles is built for; None where the programs in Triton serve."""
     depth, gated = x.shape[1], weight_EFD.shape[1] != outputs
-    if not x.is_cuda or x.dtype != torch.bfloat16 or order_NR.shape[1] != PLACES:
+    if not x.is_cuda or x.dtype != torch.bfloat16 or (scales is not None and scales.shift < _SHIFT):
         return None
-    if scales is not None and scales.shift < _SHIFT:
-        return None
-    shape = TileShape(depth, outputs, ranks, gated, scales is not None, scales is not None and scales.short)
+    kind = scales is not None, scales is not None and scales.short
+    shape = TileShape(depth, outputs, ranks, gated, *kind, places)
     return shape if shape.fits() and _usable(x.device, shape) else None
 
 
@@ -35,13 +34,13 @@ def multiply_tiles(
     lines = (GatedLines if shape.gated else StackedLines)(weight_EFD, shape.band, len(weight_EFD))
     table_EGL, strides = (None, (0, 0, 0)) if scales is None else (scales.table_EGL, scales.strides)
     program_of(shape).launch(
-        (_PROCESSORS, 1), lines, x, table_EGL, order_NR, tiles_2N, count_1, squares_T, out_PF, len(order_NR), *strides,
-        1.0 / shape.depth, eps,
+        (_PROCESSORS * shape.ctas, 1), lines, x, table_EGL, order_NR, tiles_2N, count_1, squares_T, out_PF,
+        len(order_NR), *strides, 1.0 / shape.depth, eps,
     )  # fmt: skip
 
 
 @kept
 def _usable(device: torch.device, shape: TileShape) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    otherwise = f"many rows by experts of {shape.outputs} outputs do without CUDA C++"
+    otherwise = f"{shape.places} rows by experts of {shape.outputs} outputs do without CUDA C++"
     return compiles(device, otherwise, partial(program_of, shape))

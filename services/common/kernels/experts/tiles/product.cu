@@ -1,4 +1,4 @@
-// Many rows by their experts: a tile is up to 160 rows of one expert by 256 of its lines. CTAs take one tile after the other.
+// Rows by their experts: a tile is some rows of one expert by some of its lines. CTAs take one tile after the other.
 //
 // Lines are the left operand. They come by TMA, and rows by asynchronous copies, for they lie anywhere. Every sum is one
 // accumulator in order of depth, so a row has the bits of other tiles.
@@ -47,48 +47,79 @@ __device__ __forceinline__ void load_lines(unsigned to, const TileTask& task, co
     load<false>(to, task.map, step * 64, work.expert * OUTPUTS + work.band * BAND, barrier, 0, USED);
 }
 
+// A tile, and the row that a thread copies a part of for every sixteenth place; -1: none.
+struct TileSource {
+  static constexpr int EACH = PLACES / (LOADING / 8);
+  WorkTile work;
+  int from[EACH];
+
+  __device__ __forceinline__ TileSource(const TileTask& task, int item, int first) : work(task, item) {
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+      const int place = first + each * (LOADING / 8), row = work.tile * PLACES + place;
+      if constexpr (LOW) {  // what lies there is asked for before it is known whether it is used
+        const int pair = GATED ? task.order[row] : row;
+        from[each] = place < work.rows ? (GATED ? pair / RANKS : pair) : -1;
+      } else {
+        from[each] = place < work.rows ? (GATED ? task.order[row] / RANKS : row) : -1;
+      }
+    }
+  }
+};
+
 // A warpgroup that fills the ring: each thread copies sixteen bytes of every sixteenth row.
 struct TileFiller {
-  static constexpr int EACH = PLACES / (LOADING / 8);
+  static constexpr int EACH = TileSource::EACH;
   const TileTask& task;
   const TileRing ring;
   int thread;
   RingTurn<STAGES> turn;
-  int filled = 0;
+  int filled = 0, asked = 0;
 
-  __device__ void fill(const WorkTile& work) {
+  __device__ __forceinline__ void load_stage(const WorkTile& work, int step, int stage) const {
+    expect_bytes(ring.full(stage), WEIGHT_BYTES);
+    load_lines(ring.weight(stage), task, work, step, ring.full(stage));
+  }
+
+  __device__ __forceinline__ void ask(const WorkTile& work) {
+    asked = min(STAGES, STEPS);
+    if (thread == 0)
+      for (int step = 0; step < asked; ++step) load_stage(work, step, step);
+  }
+
+  __device__ __forceinline__ void fill(const TileSource& source) {
     const int chunk = thread % 8, first = thread / 8;
-    int from[EACH];
-#pragma unroll
-    for (int each = 0; each < EACH; ++each) {
-      const int place = first + each * (LOADING / 8);
-      const int row = work.tile * PLACES + place;
-      from[each] = place < work.rows ? (GATED ? task.order[row] / RANKS : row) : -1;
-    }
     for (int step = 0; step < STEPS; ++step) {
       if (filled >= STAGES) await_phase(ring.empty(turn.stage), turn.parity ^ 1);
-      const unsigned full = ring.full(turn.stage);
-      if (thread == 0) {
-        expect_bytes(full, WEIGHT_BYTES);
-        load_lines(ring.weight(turn.stage), task, work, step, full);
-      }
+      if (thread == 0 && (!LOW || filled >= asked)) load_stage(source.work, step, turn.stage);
 #pragma unroll
       for (int each = 0; each < EACH; ++each) {
-        const int place = first + each * (LOADING / 8);
+        const int place = first + each * (LOADING / 8), from = source.from[each];
         const unsigned to = ring.rows(turn.stage) + place * ROW + (chunk ^ place % 8) * 16;
-        const bool there = from[each] >= 0;
-        const unsigned short* at = task.x + (size_t)(there ? from[each] : 0) * DEPTH + step * INPUTS + chunk * 8;
+        const bool there = from >= 0;
+        const unsigned short* at = task.x + (size_t)(there ? from : 0) * DEPTH + step * INPUTS + chunk * 8;
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel) copy_sixteen(to + panel * PANEL_BYTES, at + panel * 64, there);
       }
-      arrive_with_copies(full);
+      arrive_with_copies(ring.full(turn.stage));
       ++filled;
       turn.advance();
     }
   }
 
-  __device__ void run(int items) {
-    for (int item = blockIdx.x; item < items; item += gridDim.x) fill(WorkTile(task, item));
+  // Of low tiles it is known which is next before its turn comes.
+  __device__ __forceinline__ void run(int items) {
+    if constexpr (LOW) {
+      if (blockIdx.x >= items) return;
+      TileSource next(task, blockIdx.x, thread / 8);
+      for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const TileSource now = next;
+        if (item + (int)gridDim.x < items) next = TileSource(task, item + gridDim.x, thread / 8);
+        fill(now);
+      }
+    } else {
+      for (int item = blockIdx.x; item < items; item += gridDim.x) fill(TileSource(task, item, thread / 8));
+    }
   }
 };
 
@@ -115,7 +146,7 @@ struct TileMultiplier {
   }
 
   __device__ int first_output(const WorkTile& work, int half) const {
-    return work.band * BAND + (GATED ? group * 64 + half * 32 + warp * 8 : group * 128 + half * 64 + warp * 16);
+    return work.band * BAND + group * GROUP_OUTPUTS + (GATED ? half * 32 + warp * 8 : half * 64 + warp * 16);
   }
 
   // A lane's lines: those of a gate stand before those that it gates.
@@ -217,7 +248,7 @@ struct TileMultiplier {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS)
     product(const __grid_constant__ TensorMap map, const unsigned short* x, const unsigned* scales, const int* order,
             const int* tiles, const int* count, const long long* squares, unsigned short* out, int most_tiles, int next_expert,
             int next_group, int shift, float inverse_depth, float eps) {
@@ -236,14 +267,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     publish_barriers();
   }
   __syncthreads();
+  TileFiller filler{task, ring, (int)threadIdx.x - GROUPS * 128};
+  // Tiles were there before the kernel before began.
+  if (LOW && !GATED && warp >= GROUPS * 4 && blockIdx.x < *count * BANDS) filler.ask(WorkTile(task, blockIdx.x));
   await_previous();
   allow_next();
   const int items = *count * BANDS;
   if (warp >= GROUPS * 4) {
-    give_registers<56>();
-    TileFiller{task, ring, (int)threadIdx.x - GROUPS * 128}.run(items);
+    if constexpr (!LOW) give_registers<56>();
+    filler.run(items);
   } else {
-    take_registers<224>();
+    if constexpr (!LOW) take_registers<224>();
     TileMultiplier{
         task,     ring, reinterpret_cast<float*>(mine + ROOTS_AT), reinterpret_cast<int*>(mine + TARGETS_AT), warp / 4,
         warp % 4, lane}

@@ -7,13 +7,17 @@ from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 
 LINES, PLACES = 256, 160
-"""Of a tile."""
+"""Of a tile of a prompt."""
+_LOW_LINES, _LOW = 128, {16: 16, 32: 16, 64: 32}
+"""Of tiles of fewer rows, which codes alone have: lines, and by places the rows that a quicker product has."""
 _THREADS, _ROW, _FEWER = 384, 128, 128
 _MOST_BYTES, _ALIGNMENT, _BARRIERS, _PLACE_BYTES, _MOST_STEPS = 227 * 1024, 1024, 16, 8, 32
+_RESERVED = 1024
+"""Of each CTA, by the GPU."""
 
 
 class TileShape(NamedTuple):
-    """Depth and outputs of a product, experts of a row, whether it is the gated one, and what its weights are."""
+    """Depth and outputs of a product, experts of a row, whether it is gated, what its weights are, places of a tile."""
 
     depth: int
     outputs: int
@@ -21,6 +25,22 @@ class TileShape(NamedTuple):
     gated: bool
     coded: bool = False
     short: bool = False
+    places: int = PLACES
+
+    @property
+    def low(self) -> bool:
+        """Whether a tile has few rows: bytes are what it waits for, and two CTAs share a multiprocessor."""
+        return self.places != PLACES
+
+    @property
+    def lines(self) -> int:
+        """Of a tile."""
+        return _LOW_LINES if self.low else LINES
+
+    @property
+    def ctas(self) -> int:
+        """Of a multiprocessor."""
+        return 2 if self.low else 1
 
     @property
     def inputs(self) -> int:
@@ -30,37 +50,40 @@ class TileShape(NamedTuple):
     @property
     def band(self) -> int:
         """Outputs of a tile."""
-        return LINES // 2 if self.gated else LINES
+        return self.lines // 2 if self.gated else self.lines
 
     @property
     def stages(self) -> int:
         """Of the ring: as many as find room."""
-        return (_MOST_BYTES - _ALIGNMENT - PLACES * _PLACE_BYTES) // (self._stage_bytes + _BARRIERS)
+        most = (_MOST_BYTES + _RESERVED) // self.ctas - _RESERVED
+        return (most - _ALIGNMENT - self.places * _PLACE_BYTES) // (self._stage_bytes + _BARRIERS)
 
     @property
     def shared_bytes(self) -> int:
         """Of a CTA."""
-        return _ALIGNMENT + self.stages * (self._stage_bytes + _BARRIERS) + PLACES * _PLACE_BYTES
+        return _ALIGNMENT + self.stages * (self._stage_bytes + _BARRIERS) + self.places * _PLACE_BYTES
 
     @property
     def _stage_bytes(self) -> int:
-        return LINES * _ROW + self.inputs * 2 * PLACES
+        return self.lines * _ROW + self.inputs * 2 * self.places
 
     def fits(self) -> bool:
         """Whether there is such a kernel."""
-        if self.depth % self.inputs or self.outputs % 16:
+        if self.depth % self.inputs or self.outputs % 16 or (self.low and not (self.coded and self.places in _LOW)):
             return False
         return not self.coded or self.depth // self.inputs <= _MOST_STEPS
 
 
 def source_of(shape: TileShape) -> Source:
     """Return what a compiler is given."""
+    fewer = _LOW.get(shape.places, _FEWER)
     build = defined(
         depth=shape.depth, outputs=shape.outputs, ranks=shape.ranks, gated=int(shape.gated), stages=shape.stages,
-        coded=int(shape.coded), short=int(shape.short),
+        coded=int(shape.coded), short=int(shape.short), lines=shape.lines, places=shape.places, fewer=fewer,
+        ctas=shape.ctas,
     )  # fmt: skip
-    for rows in (_FEWER, PLACES):
-        build += wgmma(f"described_{rows}", rows, registers=False) + wgmma(f"held_{rows}", rows, registers=True)
+    for name, rows in (("fewer", fewer), ("most", shape.places)):
+        build += wgmma(f"described_{name}", rows, registers=False) + wgmma(f"held_{name}", rows, registers=True)
     return Source("experts/tiles/product.cu", build)
 
 

@@ -1,6 +1,7 @@
 // How a warpgroup multiplies its 128 lines of an expert by rows of a stage.
 //
-// `build.cuh` defines described_N and held_N(sums, lines, rows) of N rows: one instruction of 64 lines and sixteen inputs.
+// `build.cuh` defines described_fewer and held_fewer(sums, lines, rows) of FEWER rows, and those of as many as there are places: one
+// instruction of 64 lines and sixteen inputs.
 
 #pragma once
 
@@ -27,16 +28,16 @@ using TileSums = float[HALVES][ROWS / 2];
 template <int ROWS>
 __device__ __forceinline__ void multiply_described(float (&sums)[ROWS / 2], unsigned long long lines, unsigned long long rows) {
   if constexpr (ROWS == FEWER)
-    described_128(sums, lines, rows);
+    described_fewer(sums, lines, rows);
   else
-    described_160(sums, lines, rows);
+    described_most(sums, lines, rows);
 }
 template <int ROWS>
 __device__ __forceinline__ void multiply_held(float (&sums)[ROWS / 2], const unsigned (&lines)[4], unsigned long long rows) {
   if constexpr (ROWS == FEWER)
-    held_128(sums, lines, rows);
+    held_fewer(sums, lines, rows);
   else
-    held_160(sums, lines, rows);
+    held_most(sums, lines, rows);
 }
 
 // Numbers lie in shared memory as instructions take them.
