@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from services.common.request.errors import invalid_field
+from services.common.request.schema_patterns import Patterns
 
 DEEPEST = 64
 """Levels of a schema."""
@@ -47,8 +48,9 @@ def parsed(text: str, field: str) -> Any:
         raise invalid_field(field, "is not JSON, or is nested too deeply") from None
     if not isinstance(schema, dict | bool):
         raise invalid_field(field, "a JSON Schema is an object")
+    patterns = Patterns(schema)
     for pointer, part, depth in _values(schema):
-        if (fault := _fault(part, depth)) is not None:
+        if (fault := _fault(part, depth) or patterns.fault(part)) is not None:
             raise invalid_field(f"{field}#{pointer}", fault)
     check_texts(stated_texts(schema), field)
     return schema
