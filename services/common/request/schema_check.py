@@ -7,14 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from services.common.request.errors import invalid_field
+from services.common.request.schema_multiples import MOST_MULTIPLE, Multiples, remainders
 from services.common.request.schema_patterns import Patterns
 
 DEEPEST = 64
 """Levels of a schema."""
 MOST_PROPERTIES = 1000
 """Of one object: the time that a grammar of optional properties takes grows with their square."""
-MOST_MULTIPLE = 10_000
-"""Steps of the largest `multipleOf`: an automaton has a state for each remainder."""
 LONG_TEXT, LONG_TEXTS = 256, 8192
 """Bytes of a text that is long, and of all such texts that an answer is to hold: behind each of their characters an
 automaton has a state as large as what is left of them.
@@ -48,9 +47,9 @@ def parsed(text: str, field: str) -> Any:
         raise invalid_field(field, "is not JSON, or is nested too deeply") from None
     if not isinstance(schema, dict | bool):
         raise invalid_field(field, "a JSON Schema is an object")
-    patterns = Patterns(schema)
+    patterns, multiples = Patterns(schema), Multiples(schema)
     for pointer, part, depth in _values(schema):
-        if (fault := _fault(part, depth) or patterns.fault(part)) is not None:
+        if (fault := _fault(part, depth) or patterns.fault(part) or multiples.fault(part)) is not None:
             raise invalid_field(f"{field}#{pointer}", fault)
     check_texts(stated_texts(schema), field)
     return schema
@@ -140,7 +139,7 @@ def _fault(part: Any, depth: int) -> str | None:
     if (number := _beyond(part)) is not None:
         return f"asks for numbers beyond 2^53, such as {number}; state them as texts"
     step = part.get("multipleOf")
-    if isinstance(step, int | float) and not isinstance(step, bool) and not _is_quick(step):
+    if not 0 < remainders(step) <= MOST_MULTIPLE:
         return f"multipleOf {step} has more than {MOST_MULTIPLE} remainders"
     return None
 
@@ -158,12 +157,6 @@ def _beyond(part: dict[str, Any]) -> int | float | None:
     bounds = [(part.get(name), 1) for name in _LEAST] + [(part.get(name), -1) for name in _MOST]
     numbers = ((bound, sign) for bound, sign in bounds if isinstance(bound, int | float))
     return next((bound for bound, sign in numbers if bound * sign > LARGEST), None)
-
-
-def _is_quick(step: float) -> bool:
-    """Whether the remainders by a step, counted in its last decimal, are few."""
-    digits = f"{step:f}".rstrip("0").rstrip(".").replace(".", "").lstrip("-0") if isinstance(step, float) else str(step)
-    return len(digits) < 10 and abs(int(digits or 0)) <= MOST_MULTIPLE
 
 
 def _values(schema: Any) -> Iterator[tuple[str, Any, int]]:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 MOST_NAMES = 32
 """Patterns of names in a schema."""
 MOST_TOGETHER = 12
-"""Patterns and formats that one text must match."""
+"""Patterns that one text must match; a format is as much as two."""
 MOST_STEPS = 128
 """References that follow on one another."""
 
@@ -44,31 +44,33 @@ class Patterns:
         if (known := self._known.get(id(part))) is not None:
             return known
         self._known[id(part)] = 0  # what leads back here adds nothing
-        count = ("pattern" in part) + ("format" in part)
-        count += sum(self._together(one, steps + 1) for one in _listed(part, "allOf"))
+        count = ("pattern" in part) + 2 * ("format" in part)
+        count += sum(self._together(one, steps + 1) for one in listed(part, "allOf"))
         if isinstance(reference := part.get("$ref"), str):
-            count += self._together(self._at(reference), steps + 1)
+            count += self._together(at(self._schema, reference), steps + 1)
         for name in ("anyOf", "oneOf"):
-            count += max((self._together(one, steps + 1) for one in _listed(part, name)), default=0)
+            count += max((self._together(one, steps + 1) for one in listed(part, name)), default=0)
         self._known[id(part)] = min(count, MOST_TOGETHER + 1)
         return self._known[id(part)]
 
-    def _at(self, reference: str) -> Any:
-        """What a reference within the schema leads to; None for any other."""
-        if not reference.startswith("#"):
+
+def at(schema: Any, reference: str) -> Any:
+    """What a reference within a schema leads to; None for any other."""
+    if not reference.startswith("#"):
+        return None
+    found = schema
+    for step in unquote(reference[1:]).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
             return None
-        found = self._schema
-        for step in unquote(reference[1:]).split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict):
-                found = found.get(name)
-            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                return None
-        return found
+    return found
 
 
-def _listed(part: dict[str, Any], name: str) -> list[Any]:
+def listed(part: dict[str, Any], name: str) -> list[Any]:
+    """What stands in a list of a part; nothing where there is none."""
     found = part.get(name)
     return found if isinstance(found, list) else []

@@ -79,6 +79,12 @@ def test_so_many_patterns_may_hold_together(form: str) -> None:
         assert ("patterns at once" in told) is (count > MOST_TOGETHER), (count, told)
 
 
+def test_a_format_is_as_much_as_two_patterns() -> None:
+    for count in range(1, MOST_TOGETHER):
+        told = refused({"allOf": [{"type": "string", "format": "date"}] * count})
+        assert ("patterns at once" in told) is (2 * count > MOST_TOGETHER), count
+
+
 @pytest.mark.parametrize("form", APART)
 def test_any_number_of_patterns_may_stand_apart(form: str) -> None:
     assert not refused(APART[form]([text(number) for number in range(4 * MOST_TOGETHER)]))
