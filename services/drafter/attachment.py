@@ -22,7 +22,7 @@ from services.drafter.arena_view import ArenaView
 from services.drafter.errors import refused
 from services.drafter.handoff.build import build_handoff
 from services.drafter.handoff.protocol import Handoff
-from services.drafter.handshake import check_arena, check_terms
+from services.drafter.handshake import check_arena, check_terms, weights_checked
 from services.drafter.mapping import Mapped, map_arena
 from services.drafter.proposers import Proposer
 
@@ -229,9 +229,10 @@ def open_attachment(
     mapped = map_arena(offer, device)
     try:
         shared = check_arena(mapped.arena, offer, proposer)
-        handoff = build_handoff(offer, mapped, shared)
-        pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
-        pacer.warm_up(offer.buckets, offer.widths, threads, offer.trees, compiled)
+        with weights_checked(shared, offer.embedding_sha256):
+            handoff = build_handoff(offer, mapped, shared)
+            pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
+            pacer.warm_up(offer.buckets, offer.widths, threads, offer.trees, compiled)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()

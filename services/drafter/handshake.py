@@ -1,6 +1,8 @@
 """Checks of an attach request: its terms, the mapped arena, and whether this drafter belongs to it."""
 
-from torch import Tensor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from services.common.model.drafters.nodes import CANDIDATES
 from services.common.pair import attach
@@ -60,11 +62,10 @@ def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
 
 
 def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> ArenaView:
-    """Checks the memory itself and looks its tensors up.
+    """Checks the memory itself, but for the weights in it, and looks its tensors up.
 
     Raises:
-        PacelineError: ATTACH_REFUSED; says whether the nonce, a tensor or a checksum is wrong. The latter is
-            DATA_LOSS: the target can send its weights again.
+        PacelineError: ATTACH_REFUSED; says whether the nonce or a tensor is wrong.
     """
     try:
         nonce = int(arena.tensor(attach.NONCE)[0])
@@ -77,8 +78,6 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> ArenaVi
         raise refused(f"arena: {error}") from error
     if nonce != offer.nonce:
         raise refused("nonce: the mapped arena is not the one that was offered")
-    if shared.embed_VD is not None:
-        _check_embedding(shared.embed_VD, shared.lm_head_VD, offer.embedding_sha256)
     return shared
 
 
@@ -95,7 +94,19 @@ def _check_shapes(arena: Arena, offer: AttachOffer) -> None:
             raise ValueError(f"{name} is {found.dtype} {tuple(found.shape)}, expected {dtype} {sizes}")
 
 
-def _check_embedding(embed_VD: Tensor, lm_head_VD: Tensor | None, expected: str) -> None:
-    if attach.embedding_sha256(embed_VD, lm_head_VD) != expected:
+@contextmanager
+def weights_checked(shared: ArenaView, expected: str) -> Iterator[None]:
+    """Hashes the shared weights in a thread beside the block, and compares behind it. Steps only read them.
+
+    Raises:
+        PacelineError: ATTACH_REFUSED with DATA_LOSS, for the target can send its weights again.
+    """
+    if shared.embed_VD is None:
+        yield
+        return
+    with ThreadPoolExecutor(1, "sha256") as thread:
+        found = thread.submit(attach.embedding_sha256, shared.embed_VD, shared.lm_head_VD)
+        yield
+    if found.result() != expected:
         message = "embedding checksum: the mapped weights are not the ones that were offered"
         raise PacelineError(Code.DATA_LOSS, Reason.ATTACH_REFUSED, message)

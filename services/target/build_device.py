@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
 
@@ -44,7 +45,7 @@ from services.target.device.warm_up import Cell
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
-from services.target.drafting.shared_weights import SharedWeights
+from services.target.drafting.shared_weights import SharedWeights, sha256_of
 from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import SAMPLED, FixedWidth, WidthPolicy
@@ -67,8 +68,8 @@ _LOG = logging.getLogger(__name__)
 
 _HEAD_STEP = 16
 Costs = Callable[[], Mapping[Cell, float]]
-Rehearse = Callable[[TargetSettings, Arena, OfferConstants, Handoff], AbstractContextManager[None]]
-"""Makes what a drafter does while steps are captured."""
+Rehearse = Callable[[TargetSettings, Arena, OfferConstants, Handoff, Callable[[], str]], AbstractContextManager[None]]
+"""Makes what a drafter does while steps are captured; the last tells the hash of the weights that both read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +107,7 @@ class Worker:
         self.arena.close()
 
 
-def _no_rehearsal(
-    settings: TargetSettings, arena: Arena, terms: OfferConstants, handoff: Handoff
-) -> AbstractContextManager[None]:
+def _no_rehearsal(*_: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -144,8 +143,10 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
     on_gpu = settings.device == "cuda"
     check = ExactCheck(ExactMode(settings.exact), VerdictFile(key), "" if on_gpu else "this is a CPU")
     times = KeptTimes(key if on_gpu else "")
-    terms = _terms(shapes, context, runner.pool.weights, pid, handoff.wanted)
-    micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff), times)
+    terms = _terms(shapes, context, pid, handoff.wanted)
+    weights = runner.pool.weights
+    sha256 = partial(sha256_of, weights)
+    micros = runner.warm_up(check, settings.compile_threads, rehearse(settings, arena, terms, handoff, sha256), times)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros, runner)
     pool = BlockPool(budget.blocks, settings.block_size, _windows(settings, model, shapes))
@@ -160,8 +161,8 @@ def build_worker(settings: TargetSettings, pid: int, rehearse: Rehearse = _no_re
         pool=pool,
         snapshots=snapshots,
         budget=budget,
-        weights=runner.pool.weights,
-        terms=terms,
+        weights=weights,
+        terms=replace(terms, embedding_sha256=sha256()),
         costs=costs,
         gpu_sharing=sharing(settings.device),
         numerics=numerics,
@@ -382,12 +383,10 @@ def _grammars(settings: TargetSettings, model: Target) -> Grammars | None:
         return None
 
 
-def _terms(
-    shapes: RunnerSettings, context: DraftContext, weights: SharedWeights | None, pid: int, handoff: HandoffMode
-) -> OfferConstants:
-    """What every drafter is offered."""
+def _terms(shapes: RunnerSettings, context: DraftContext, pid: int, handoff: HandoffMode) -> OfferConstants:
+    """What every drafter is offered, but for the hash of the weights that it reads."""
     return OfferConstants(
-        embedding_sha256=weights.sha256 if weights is not None else "",
+        embedding_sha256="",
         drafter_sha256=context.revision,
         slots=shapes.slots,
         buckets=shapes.buckets,

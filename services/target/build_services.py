@@ -190,10 +190,10 @@ def _drafter(settings: TargetSettings) -> AttacherSettings:
 
 
 def rehearsal(
-    settings: TargetSettings, arena: Arena, terms: OfferConstants, handoff: Handoff
+    settings: TargetSettings, arena: Arena, terms: OfferConstants, handoff: Handoff, sha256: Callable[[], str]
 ) -> AbstractContextManager[None]:
     """What lets the drafter compile and capture beside its target; nothing where nothing is compiled or shared."""
     compiles = settings.device == "cuda" and settings.compile_threads > 1 and not settings.eager
     if not (compiles and settings.speculates and settings.shares_memory and (terms.widths or terms.trees)):
         return nullcontext()
-    return rehearsed(_drafter(settings), make_offers(arena, terms, Path()), handoff.generations)
+    return rehearsed(_drafter(settings), make_offers(arena, terms, Path()), handoff.generations, sha256)

@@ -73,6 +73,13 @@ _brief = ContextVar("brief", default=False)
 _answers: list[Callable[[], None]] = []
 
 
+def meet_triton() -> None:
+    """Has Triton hash itself, as it does once in a process before its first kernel; it takes 0.3 s."""
+    from triton.runtime.cache import triton_key
+
+    triton_key()
+
+
 def launches() -> bool:
     """Whether kernels are launched now, and not only compiled."""
     return _present is None

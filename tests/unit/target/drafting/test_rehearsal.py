@@ -63,7 +63,7 @@ async def attached(drafter: Drafter) -> int:
 
 def beside(folder: Path, offers: FakeOffers, generations: FlagGenerations) -> Any:
     where = AttacherSettings(f"unix:{folder}/drafter.sock", 1.0, False)
-    return rehearsed(where, offers, generations)
+    return rehearsed(where, offers, generations, str)
 
 
 async def test_a_drafter_has_captured_its_steps_before_the_block_ends(

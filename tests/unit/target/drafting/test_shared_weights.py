@@ -58,6 +58,7 @@ def test_where_a_drafter_can_write_the_target_keeps_its_own(model: Target) -> No
 @pytest.mark.parametrize("kind", [MemfdArena, OpenArena])
 def test_damage_of_the_targets_own_is_found(model: Target, kind: type[MemfdArena]) -> None:
     weights = SharedWeights(model, arena_for(model, kind))
+    assert weights.sha256, "what was loaded is known"
     model.embed_VD[3, 0] += 1
     with pytest.raises(DamagedWeightsError):
         weights.send_again()
