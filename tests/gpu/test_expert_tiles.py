@@ -50,10 +50,10 @@ def test_tiles_have_the_bits_of_programs(kind: str, hidden: int, inner: int, row
             assert torch.equal(got[taken_TK], expected[taken_TK]), (spread, waits)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("hidden", "inner"), [(256, 128), (384, 384), (2048, 768)])
 @pytest.mark.parametrize("rows", [2, 3, 8, 16, 17, 33, 80])
-def test_low_tiles_of_codes_have_the_bits_of_programs(kind: str, hidden: int, inner: int, rows: int) -> None:
+def test_low_tiles_have_the_bits_of_programs(kind: str, hidden: int, inner: int, rows: int) -> None:
     """Of sixteen rows at most, whose places are made with the choice, and of more; experts may have several tiles."""
     stack = stack_of(kind, hidden, inner, COUNT)
     for spread, waits in product(("all", "one", "padded"), (True, False)):

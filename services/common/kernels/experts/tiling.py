@@ -53,6 +53,11 @@ def _coded(pairs: int, average: int) -> Tiling:
     return Tiling(64, band=128, depth=128, stages=3) if average <= 64 else Tiling(128, 128, 128, 8, 3, more=32)
 
 
+def in_low_tiles(pairs: int, experts: int) -> Tiling | None:
+    """Return another cut of numbers where CUDA C++ serves: so few experts have more rows than a tile; None: none."""
+    return Tiling(64, band=128, stages=3) if 16 < -(-pairs // experts) <= 32 else None
+
+
 def most_tiles(pairs: int, experts: int, cut: Tiling) -> int:
     """Return how many tiles there are at most: each expert that is chosen may have one that is not full."""
     return min(experts, pairs) + pairs // cut.places

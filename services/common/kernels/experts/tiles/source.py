@@ -8,8 +8,8 @@ from services.common.kernels.cuda_program import CudaProgram
 
 LINES, PLACES = 256, 160
 """Of a tile of a prompt."""
-_LOW_LINES, _LOW = 128, {16: 16, 32: 16, 64: 32}
-"""Of tiles of fewer rows, which codes alone have: lines, and by places the rows that a quicker product has."""
+_LOW_LINES, _LOW, _NUMBERS = 128, {16: 16, 32: 16, 64: 32}, 64
+"""Of tiles of fewer rows: lines, by places the rows that a quicker product has, and least places of numbers."""
 _THREADS, _ROW, _FEWER = 384, 128, 128
 _MOST_BYTES, _ALIGNMENT, _BARRIERS, _PLACE_BYTES, _MOST_STEPS = 227 * 1024, 1024, 16, 8, 32
 _RESERVED = 1024
@@ -69,7 +69,9 @@ class TileShape(NamedTuple):
 
     def fits(self) -> bool:
         """Whether there is such a kernel."""
-        if self.depth % self.inputs or self.outputs % 16 or (self.low and not (self.coded and self.places in _LOW)):
+        if self.depth % self.inputs or self.outputs % 16 or (self.low and self.places not in _LOW):
+            return False
+        if self.places < _NUMBERS and not self.coded:
             return False
         return not self.coded or self.depth // self.inputs <= _MOST_STEPS
 
