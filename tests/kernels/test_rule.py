@@ -132,3 +132,12 @@ def test_tables_come_first_and_the_rule_serves_what_they_do_not_have() -> None:
         assert wide_cut(2 * hidden, hidden, 2 * rows + 128, kind) is None
     assert wide_cut(151_936, 4096, 512, Kind.PLAIN) == ruled_cut(151_936, 4096, 512, Kind.PLAIN) is not None
     assert wide_cut(8192, 5120, 128, Kind.GATES) is None, "tiles gate no rows"
+
+
+@each("weight", [(960, 576, Kind.PLAIN), (576, 576, Kind.ADDED), (3072, 576, Kind.GATED), (576, 1536, Kind.ADDED)])
+def test_small_weights_are_cut_for_more_rows_and_by_few_tilings(weight: tuple[int, int, Kind]) -> None:
+    """SmolLM2's: a launch of the library and one of what follows take longer than its products."""
+    lines, depth, kind = weight
+    assert all(wide_cut(lines, depth, rows, kind) for rows in range(65, 1025))
+    assert len({wide_cut(lines, depth, rows, kind) for rows in range(129, 1025)}) <= 6
+    assert wide_cut(lines, depth, 1025, kind) is None and wide_cut(256, depth, 256, Kind.PLAIN) is None

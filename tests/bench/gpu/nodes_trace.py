@@ -39,7 +39,7 @@ WAYS = {
     "chains": ([], False), "trees": (["--nodes", "true"], False), "chains of nodes": (["--nodes", "true"], True),
     "choosing": (["--nodes", "true"], False), "chosen chains": ([], False),
 }  # fmt: skip
-FIXED = ["--adaptive", "false"]
+FIXED, FREE = ["--adaptive", "false"], ["--adaptive", "true"]
 CHOSEN = ("choosing", "chosen chains")
 _MODULE = "tests.bench.gpu.stamped"
 
@@ -71,7 +71,7 @@ def _started(folder: Path, pair: Pair, way: str, asked: argparse.Namespace) -> S
     folder.mkdir(mode=0o700)
     flags, chains = WAYS[way]
     device = ["--device", asked.device, "--dtype", "bfloat16" if asked.device == "cuda" else "float32"]
-    flags = flags if way in CHOSEN else [*flags, *FIXED]
+    flags = [*flags, *(FREE if way in CHOSEN else FIXED)]
     target = [*device, "--widths", asked.widths, *flags, "--slots", str(max(asked.slots, *asked.streams))]
     drafter = list(device)
     if asked.device == "cuda":

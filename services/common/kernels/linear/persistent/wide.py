@@ -18,6 +18,9 @@ MEASURED = measured("bf16")
 _HEAD = 512
 _MOST_RULED = {Kind.PLAIN: 128, Kind.ADDED: 128, Kind.GATED: 192}
 """Rows up to which tiles of measured weights mostly beat the library, by what follows; of heads `_HEAD`."""
+_SMALL, _LINES, _SMALL_ROWS = 2 << 20, 512, (128, 192, 256, 384, 512, 768, 1024)
+"""Of a small weight: numbers that it has less than, lines that it has at least, and rows. The library's product and the
+launch behind it take longer to begin than to compute. Rows in between are cut as more of them: fewer kernels."""
 
 
 def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
@@ -38,4 +41,7 @@ def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling 
 
 def _ruled(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     most = _HEAD if lines > HEAD_LINES and kind == Kind.PLAIN else _MOST_RULED.get(kind, 0)
+    if rows > most and kind in _MOST_RULED and lines >= _LINES and lines * depth < _SMALL:
+        most = _SMALL_ROWS[-1]
+        rows = next((step for step in _SMALL_ROWS if rows <= step), rows)
     return ruled_cut(lines, depth, rows, kind) if rows <= most else None
