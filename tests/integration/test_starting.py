@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ COMMANDS = {
     "gateway": ["services.gateway", f"--tokenizer={EMBEDDED / 'target'}", "--watch=127.0.0.1:1"],
     "cluster": ["deploy.cluster", f"--model={EMBEDDED / 'target'}", "--proposer=none", "--run-dir={0}/c"],
 }  # fmt: skip
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One whose path leaves Ray's sockets room; pytest's own may be too long for them."""
+    with tempfile.TemporaryDirectory(prefix="pl-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 def start(service: str, folder: Path) -> "subprocess.Popen[str]":
@@ -48,28 +56,27 @@ def asked_to_leave(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.parametrize("service", COMMANDS)
-def test_while_it_is_imported(service: str, tmp_path: Path) -> None:
-    process = start(service, tmp_path)
+def test_while_it_is_imported(service: str, folder: Path) -> None:
+    process = start(service, folder)
     wait_for_handler(process.pid)
     assert asked_to_leave(process) == ""
 
 
 @pytest.mark.parametrize("service", ["target", "drafter"])
-def test_while_it_loads(service: str, tmp_path: Path) -> None:
-    process = start(service, tmp_path)
+def test_while_it_loads(service: str, folder: Path) -> None:
+    process = start(service, folder)
     assert process.stdout is not None
     assert process.stdout.readline()
     assert "Traceback" not in asked_to_leave(process)
 
 
-def test_while_ray_starts() -> None:
-    with tempfile.TemporaryDirectory(prefix="pl-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        process = start("cluster", Path(name))
-        end = time.monotonic() + 60.0
-        while not list(Path(name).glob("c/ray/session_2*/sockets/raylet")):
-            assert time.monotonic() < end
-            time.sleep(0.02)
-        assert "Traceback" not in asked_to_leave(process)
+def test_while_ray_starts(folder: Path) -> None:
+    process = start("cluster", folder)
+    end = time.monotonic() + 60.0
+    while not list(folder.glob("c/ray/session_2*/sockets/raylet")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert "Traceback" not in asked_to_leave(process)
     assert not session(process.pid)
 
 
