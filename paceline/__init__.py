@@ -1,9 +1,13 @@
 """Clients of paceline, synchronous and asyncio, and the command `paceline`."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False
+"""Checkers take it for true. `typing` is not imported here: Ctrl-C is not taken yet, as it is from `__main__` on."""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from paceline.aio import AsyncClient, AsyncStream
     from paceline.answer import Answer, Piece, PositionLogprobs, TokenLogprob
     from paceline.channel import Tls
@@ -53,7 +57,7 @@ _MODULES = {
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """One of the names above, from its module.
 
     Raises:

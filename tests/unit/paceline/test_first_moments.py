@@ -12,7 +12,8 @@ import pytest
 import paceline
 from paceline import bundle
 
-SERVICES = ("/paceline/", "/deploy/", "/services/")
+SERVICES = ("/paceline/commands/", "/paceline/__main__", "/deploy/", "/services/")
+"""Where Ctrl-C is taken. Python reads `paceline/__init__.py` before any line of the command's can take it."""
 
 
 @pytest.mark.parametrize("closed", range(1, 8))
