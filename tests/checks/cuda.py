@@ -102,8 +102,8 @@ def in_tiles(full: bool) -> Iterator[Program]:
             found += [eight_cut(lines, depth, rows, kind), grouped_cut(lines, depth, rows, kind)]
         cuts |= {cut: None for cut in found if cut}
     for cut in list(cuts):
-        if cut.kind == Kind.PLAIN and not cut.grouped:
-            cuts[cut._replace(kind=Kind.SCORED if cut.wide else Kind.BEST)] = None
+        if cut.kind == Kind.PLAIN and not (cut.grouped or cut.wide):
+            cuts[cut._replace(kind=Kind.BEST)] = None
     for cut in cuts if full else _one_each(cuts, _tile_structure):
         yield Program("product", str(cut), persistent_source(cut))
 

@@ -313,7 +313,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (greedy.greedy_kernel, {"TILE": 4096, "WIDE": wide, "PDL": True}, {"logits_ptr": kind, "tokens_ptr": "*i32"})
         for wide, kind in ((False, "*bf16"), (True, "*fp32"))
     ),
-    (greedy.row_kernel, {"TILES_PAD": 2048, "PDL": True}, {"tokens_ptr": "*i32", "token_ptr": "*i32"}),
     *(
         (
             choose.commit_kernel,

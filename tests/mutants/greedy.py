@@ -27,20 +27,6 @@ GREEDY_CHOICES = (
         f"{TESTS}test_greedy.py::test_both_zeros_are_equal",
     ),
     Mutant(
-        "kernel-chooses-from-a-row-with-a-spoilt-tile",
-        GREEDY,
-        'tl.store(best_ptr + one, tl.where(spoilt > 0, float("nan"), best))',
-        "tl.store(best_ptr + one, best)",
-        f"{TESTS}test_greedy.py::test_a_row_has_the_best_of_its_tiles",
-    ),
-    Mutant(
-        "kernel-keeps-a-lowered-draft-as-the-best-of-its-tile",
-        "services.common.kernels.force_acceptance.kernel",
-        "changes = known & ((lift > 0) | was_best)",
-        "changes = known & (lift > 0)",
-        f"{TESTS}test_commit.py::test_the_best_of_tiles_follows_lifted_drafts",
-    ),
-    Mutant(
         "round-published-before-its-context-is-written",
         "services.target.device.verify",
         "        self._beside.join()\n",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.cap_logits import bounded
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear import TileBest, linear, linear_scored
+from services.common.kernels.linear import linear
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.spec import ModelSpec
@@ -105,10 +105,3 @@ class Target:
         if self.spec.logit_cap:
             logits = logits.div_(self.spec.logit_cap).tanh_().mul_(self.spec.logit_cap)
         return logits if logits.dtype == torch.float64 else logits.float()
-
-    @torch.no_grad()
-    def scored(self, hidden_TD: Tensor, room_TV: Tensor) -> tuple[Tensor, TileBest | None]:
-        """Return on a GPU the logits [T, V] as `logits`, and the best of their tiles where the product finds them."""
-        if self.spec.logit_cap:
-            return self.logits(hidden_TD, room_TV), None
-        return linear_scored(hidden_TD, self.lm_head_VD, room_TV)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear import TileBest
 from services.common.kernels.mailbox import Mapped
 from services.common.kernels.nodes import Nodes, read_nodes
 from services.common.model import DraftContext, Target
@@ -92,15 +91,9 @@ class Pool:
         chained = None if self.seeds is None else Chained(ids_T, self.seeds)
         return self.context.write(features_TF, rows, self.draft_kv, chained)
 
-    def logits(self, hidden_TD: Tensor, greedy: bool) -> tuple[Tensor, TileBest | None]:
-        """Raw logits [T, V], and for a greedy round the best of each tile of them where the product finds them.
-
-        On a GPU the next step overwrites the logits.
-        """
-        if self.logits_TV is None:
-            return self.model.logits(hidden_TD), None
-        room_TV = self.logits_TV[: len(hidden_TD)]
-        return self.model.scored(hidden_TD, room_TV) if greedy else (self.model.logits(hidden_TD, room_TV), None)
+    def logits(self, hidden_TD: Tensor) -> Tensor:
+        """Raw logits [T, V]; on a GPU the next step overwrites them."""
+        return self.model.logits(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
 
     def read_nodes(self, rows_B: Tensor, drafts_BK: Tensor, nodes: Nodes) -> None:
         """Take the trees of a round whose drafts were read."""

@@ -150,10 +150,9 @@ class FirstTokenStep:
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool = self._pool
-        logits_BV, best = pool.logits(self._hidden_BD, greedy=self._mode == "greedy")
-        self.logits_BWV = logits_BV[:, None]
+        self.logits_BWV = pool.logits(self._hidden_BD)[:, None]
         slots = pool.state.slots
-        accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode, best)
+        accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode)
 
     def _noise(self) -> Tensor | None:
         if self._mode == "greedy" or self._ring_TV is None:

@@ -83,7 +83,7 @@ class Scorer:
         for begin in range(0, len(rows), self._at_once):
             some = slice(begin, begin + self._at_once)
             piece_RD = hidden_TD.index_select(0, upload(rows[some], torch.int64, device))
-            logits_RV, _ = self._pool.logits(piece_RD, greedy=False)
+            logits_RV = self._pool.logits(piece_RD)
             pieces.append(logprobs(logits_RV[:, None], upload(tokens[some], torch.int64, device)[:, None], most))
         if not pieces:  # the last token of a prompt alone
             return torch.empty(0), torch.empty(0, most, dtype=torch.int64), torch.empty(0, most)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import force_acceptance, force_nodes
-from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes
 from services.common.kernels.row_table import RowTable
 
@@ -28,11 +27,10 @@ class SyntheticAcceptance:
         drafts_BK: Tensor,
         rows_B: Tensor,
         slots: SlotState,
-        best: TileBest | None = None,
         table: RowTable | None = None,
     ) -> None:
         """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
-        force_acceptance(logits_BWV, drafts_BK, self.rates_SK, rows_B, slots, best, table)
+        force_acceptance(logits_BWV, drafts_BK, self.rates_SK, rows_B, slots, table)
 
 
 class SyntheticNodes:
@@ -56,10 +54,9 @@ class SyntheticNodes:
         rows_B: Tensor,
         slots: SlotState,
         nodes: Nodes,
-        best: TileBest | None = None,
     ) -> None:
         """Raise the scores of nodes to accept, in the rows of their parents, and lower those of their siblings."""
-        force_nodes(logits_BWV, drafts_BK, self.edges_SDR, rows_B, slots, nodes, best)
+        force_nodes(logits_BWV, drafts_BK, self.edges_SDR, rows_B, slots, nodes)
 
 
 def edges_of(first: float, siblings: tuple[float, ...]) -> list[float]:

@@ -174,16 +174,15 @@ class VerifyStep:
             hidden_TD, features_TF = self._blank(ids_BW.numel())
         with self._beside.start():
             states_TD = pool.write_context(ids_BW.flatten(), features_TF, rows)
-        logits_TV, best = pool.logits(hidden_TD, greedy=self._mode == "greedy")
+        logits_TV = pool.logits(hidden_TD)
         self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
-            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best, self.table)
+            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, self.table)
         if self._synthetic_nodes is not None and self._nodes is not None:
-            self._synthetic_nodes.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, self._nodes, best)
+            self._synthetic_nodes.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, self._nodes)
         noise_BWV = self._noise()
         rows_B = self._rows_B if self._mode == "greedy" else self._behind_masks(noise_BWV)
-        of_rows = best, self._nodes, self.table
-        accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, *of_rows)
+        accept(self.logits_BWV, drafts_BK, rows_B, slots, self.result, noise_BWV, self._mode, self._nodes, self.table)
         self._beside.join()
         if self.result.path_BW is not None:  # behind the draft context, which moves too
             keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)

@@ -10,9 +10,8 @@ import torch
 
 from services.common.device.noise import gumbel
 from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, accept, kernel
-from services.common.kernels.force_acceptance import LIFT, force_acceptance, force_nodes
+from services.common.kernels.force_acceptance import force_acceptance, force_nodes
 from services.common.kernels.force_acceptance import kernel as lift_kernel
-from services.common.kernels.linear import TileBest
 from services.common.kernels.mailbox import kernel as take_kernel
 from services.common.kernels.mailbox import read_mailbox
 from services.common.kernels.nodes import Nodes
@@ -139,14 +138,14 @@ def test_lift_drafts(dtype: torch.dtype) -> None:
         drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
         got = logits.clone().to(DEVICE)
         force_acceptance.reference(logits, drafts, rates, rows, state)
-        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state), None)
+        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state))
         assert torch.equal(got.cpu(), logits)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_lift_nodes(dtype: torch.dtype) -> None:
-    """The same draws by seed and position, in the rows of parents; absent nodes move nothing, and tiles follow."""
-    generator, tile = torch.Generator().manual_seed(SEED), 16
+    """The same draws by seed and position, in the rows of parents; absent nodes move nothing."""
+    generator = torch.Generator().manual_seed(SEED)
     rows, parents = torch.tensor([3, 0, 4, 1, 2], dtype=torch.int32), torch.tensor([0, 0, 1, 1, 3, 0])
     depths, state = torch.tensor([0, 1, 1, 2, 2, 3, 1]), SlotState.allocate(5, VOCAB, 64)
     state.seed_S.copy_(torch.tensor([0, 7, -(1 << 62), 1 << 33, -1, 0]))
@@ -161,37 +160,10 @@ def test_lift_nodes(dtype: torch.dtype) -> None:
         drafts = torch.stack([torch.randperm(VOCAB, generator=generator)[:6] for _ in range(5)])
         drafts[0, 2] = -1
         got = logits.clone().to(DEVICE)
-        parts = [part.float().max(-1) for part in logits.flatten(0, 1).split(tile, -1)]
-        values = torch.stack([part.values for part in parts], -1)
-        lines = torch.stack([part.indices + number * tile for number, part in enumerate(parts)], -1).int()
-        best = TileBest(values.to(DEVICE), lines.to(DEVICE), tile)
         force_nodes.reference(logits, drafts, edges, rows, state, nodes)
         there = drafts.to(DEVICE), edges.to(DEVICE), rows.to(DEVICE), on_device(state)
-        lift_kernel.force_nodes(got, *there, twins, best)
+        lift_kernel.force_nodes(got, *there, twins)
         assert torch.equal(got.cpu(), logits)
-        raised = (logits > LIFT / 2).flatten(0, 1).any(-1)
-        assert torch.equal(kernel._of_rows(best)[1][:, 0].cpu()[raised], logits.flatten(0, 1).argmax(-1)[raised].int())
-
-
-def test_the_best_of_tiles_follows_lifted_drafts() -> None:
-    """What is chosen by tiles is what is chosen by all scores; a tile whose best was lowered has no other one."""
-    tile, generator = 16, torch.Generator().manual_seed(SEED)
-    rates, rows = torch.tensor([0.9, 0.5, 0.1]), torch.arange(5, dtype=torch.int32)
-    state = SlotState.allocate(5, VOCAB, 64)
-    for position in range(20):
-        state.length_S.fill_(position)
-        logits = torch.randn((5, 4, VOCAB), generator=generator)
-        logits[..., 0] = 100.0  # of a tile in which nothing is drafted
-        drafts = logits[:, :3, tile:].argmax(-1) + tile
-        logits[:, :3].scatter_(2, drafts[..., None], 200.0)
-        parts = [part.max(-1) for part in logits.flatten(0, 1).split(tile, -1)]
-        values = torch.stack([part.values for part in parts], -1)
-        lines = torch.stack([part.indices + number * tile for number, part in enumerate(parts)], -1).int()
-        best, got = TileBest(values.to(DEVICE), lines.to(DEVICE), tile), logits.to(DEVICE)
-        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state), best)
-        expected, (values_R1, tokens_R1) = got.cpu().flatten(0, 1), kernel._of_rows(best)
-        assert tokens_R1[:, 0].tolist() == expected.argmax(-1).tolist()
-        assert values_R1[:, 0].tolist() == expected.amax(-1).tolist()
 
 
 def test_take_drafts() -> None:

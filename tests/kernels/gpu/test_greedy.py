@@ -6,9 +6,7 @@ import pytest
 import torch
 import triton
 
-from services.common.kernels.accept import kernel
 from services.common.kernels.accept.greedy import GREEDY_TILE, greedy_kernel
-from services.common.kernels.linear import TileBest
 from services.common.kernels.pdl import LAUNCH, PDL
 from tests.kernels.gpu.devices import DEVICE, DTYPES
 
@@ -49,16 +47,6 @@ def test_both_zeros_are_equal(dtype: torch.dtype) -> None:
     values_RT, tokens_RT = best(logits_RV)
     assert values_RT.eq(0).all()
     assert tokens_RT.tolist() == [[0, GREEDY_TILE, 2 * GREEDY_TILE]]
-
-
-def test_a_row_has_the_best_of_its_tiles() -> None:
-    """The lowest token among equals; NaN of one tile is the row's."""
-    values_RT = torch.tensor([[1.0, 3.0, 3.0], [-math.inf] * 3, [2.0, math.nan, 5.0]])
-    tokens_RT = torch.tensor([[4, 260, 515], [0, 256, 512], [1, 257, 513]], dtype=torch.int32)
-    values, tokens = kernel._of_rows(TileBest(values_RT.to(DEVICE), tokens_RT.to(DEVICE), 256))
-    assert values[:2, 0].tolist() == [3.0, -math.inf]
-    assert values[2, 0].isnan()
-    assert tokens[:2, 0].tolist() == [260, 0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -9,7 +9,6 @@ from services.common.kernels.accept import Entrant, RoundResult, SlotState, acce
 from services.common.kernels.accept import kernel as accept_kernel
 from services.common.kernels.force_acceptance import force_acceptance
 from services.common.kernels.force_acceptance import kernel as lift_kernel
-from services.common.kernels.linear import TileBest
 from services.common.kernels.prepare_span import kernel as seat_kernel
 from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.row_table import RowTable
@@ -93,11 +92,9 @@ def test_lifted_drafts_are_those_of_the_reference() -> None:
         logits = torch.randn((len(told.seats_P), 2, VOCAB), generator=torch.Generator().manual_seed(position))
         drafts = torch.randint(-1, VOCAB, (LINES, WIDTH - 1), generator=torch.Generator().manual_seed(position))
         got, twin = logits.clone().to(DEVICE), on_device(state)
-        lines = got.flatten(0, 1).max(-1)
-        best = TileBest(lines.values[:, None].clone(), lines.indices[:, None].int(), VOCAB)
-        force_acceptance.reference(logits, drafts, rates, rows, state, None, told)
+        force_acceptance.reference(logits, drafts, rates, rows, state, told)
         drafts_there, rates_there, rows_there = drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE)
-        lift_kernel.force_acceptance(got, drafts_there, rates_there, rows_there, twin, best, table)
+        lift_kernel.force_acceptance(got, drafts_there, rates_there, rows_there, twin, table)
         assert torch.equal(got.cpu(), logits)
 
 

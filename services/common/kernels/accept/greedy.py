@@ -1,4 +1,4 @@
-"""GPU kernels of the best token where no request samples: of each tile, and of a row whose product had small tiles.
+"""GPU kernel of the best token of each tile where no request samples.
 
 One reduction over integers finds a tile's. A number holds the order of a score in its upper half. In its lower
 half it holds how far a token lies before its tile's end. So the largest one is the best score's lowest token.
@@ -45,20 +45,6 @@ def greedy_kernel(logits_ptr, values_ptr, tokens_ptr, vocab, TILE: tl.constexpr,
     at = program * tl.num_programs(1) + tile
     tl.store(values_ptr + at, tl.where(peak >= _INFINITE, float("nan"), value))
     tl.store(tokens_ptr + at, tile * TILE + TILE - 1 - before)
-
-
-@triton.jit
-def row_kernel(values_ptr, tokens_ptr, best_ptr, token_ptr, tiles, TILES_PAD: tl.constexpr, PDL: tl.constexpr):
-    """Write a row's best score and its lowest token; NaN when a tile's is."""
-    allow_next(PDL)
-    await_previous(PDL)
-    row, tile = tl.program_id(0), tl.arange(0, TILES_PAD)[None, :]
-    value = tl.load(values_ptr + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
-    token = tl.load(tokens_ptr + row * tiles + tile, mask=tile < tiles, other=2147483647)
-    spoilt, best, token = best_of_tiles(value, token)
-    one = row + tl.arange(0, 1)
-    tl.store(best_ptr + one, tl.where(spoilt > 0, float("nan"), best))
-    tl.store(token_ptr + one, token)
 
 
 @triton.jit

@@ -2,9 +2,9 @@
 
 Greedy rounds take two launches; others compute scores and search a floor first.
 
-Bytes for R = B W rows: greedy rounds read R V e once, or 8 R a tile where the logits' product left the best of its
-tiles. Others read logits, write and read scores (`R V (e + 8)`), and read the scores at most three times more where
-top-k or top-p cut. Only some rows are scored at a time, because scores take twice the memory of their logits.
+Bytes for R = B W rows: greedy rounds read R V e once. Others read logits, write and read scores (`R V (e + 8)`), and
+read the scores at most three times more where top-k or top-p cut. Only some rows are scored at a time, because scores
+take twice the memory of their logits.
 """
 
 from typing import Literal
@@ -16,12 +16,11 @@ from torch import Tensor
 from services.common.kernels.accept.choices import SHARES, peek_kernel, told_kernel
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
-from services.common.kernels.accept.greedy import GREEDY_TILE, greedy_kernel, row_kernel
+from services.common.kernels.accept.greedy import GREEDY_TILE, greedy_kernel
 from services.common.kernels.accept.reference import LAST_BITS
 from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED, score_kernel
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
-from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.row_table import RowTable
@@ -38,7 +37,6 @@ def accept(
     result: RoundResult,
     noise_BWV: Tensor | None = None,
     mode: Literal["greedy", "full"] = "full",
-    best: TileBest | None = None,
     nodes: Nodes | None = None,
     table: RowTable | None = None,
 ) -> None:
@@ -50,7 +48,7 @@ def accept(
     drafts_BK = drafts_BK.contiguous() if most > 1 else rows_B
     offsets_P, lines_P, firsts_B, takes_B = _pieces(table)
     if mode == "greedy":
-        values, choices = _greedy(logits_BWV.view(-1, vocab)) if best is None else _of_rows(best)
+        values, choices = _greedy(logits_BWV.view(-1, vocab))
     else:
         values, choices = _room(batch * width, triton.cdiv(vocab, PEAK_TILE), logits_BWV.device)
         together = max(1, SCORED_ROWS // width)
@@ -128,16 +126,6 @@ def _greedy(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
     values, tokens = _room(rows, triton.cdiv(vocab, GREEDY_TILE), logits_RV.device)
     greedy_kernel[tuple(values.shape)](
         logits_RV, values, tokens, vocab, TILE=GREEDY_TILE, WIDE=logits_RV.dtype == torch.float32, PDL=PDL, **LAUNCH
-    )
-    return values, tokens
-
-
-def _of_rows(best: TileBest) -> tuple[Tensor, Tensor]:
-    """Return the best score of every row, and its token."""
-    rows, tiles = best.values_RT.shape
-    values, tokens = _room(rows, 1, best.values_RT.device)
-    row_kernel[(rows,)](
-        best.values_RT, best.lines_RT, values, tokens, tiles, TILES_PAD=triton.next_power_of_2(tiles), PDL=PDL, **LAUNCH
     )
     return values, tokens
 

@@ -12,7 +12,6 @@ from services.common.device.noise import gumbel_array
 from services.common.kernels.accept.processors import process, truncate
 from services.common.kernels.accept.state import End, RoundResult, SlotState
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes, Tree
 from services.common.kernels.nodes import walk as walk_trees
 from services.common.kernels.row_table import RowTable
@@ -31,7 +30,6 @@ def accept(
     result: RoundResult,
     noise_BWV: Tensor | None = None,
     mode: Mode = "full",
-    best: TileBest | None = None,
     nodes: Nodes | None = None,
     table: RowTable | None = None,
 ) -> None:
@@ -47,7 +45,6 @@ def accept(
         noise_BWV: Gumbel noise, for the CPU path only; made from state's seeds when None and some row samples. The
             GPU path makes its own, in float32.
         mode: "greedy" when every row is plainly greedy (no temperature, no processor, no mask); "full" is always right.
-        best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
         nodes: trees that the rows are; chains without.
         table: where logits are of the rows of pieces [P, G, V]; drafts behind a sequence's rows are not offered.
     """

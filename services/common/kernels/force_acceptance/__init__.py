@@ -6,7 +6,6 @@ from torch import Tensor
 from services.common.device.noise import PURPOSE_SYNTHETIC, uniform
 from services.common.kernels.accept import SlotState
 from services.common.kernels.dispatch import Operator
-from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes
 from services.common.kernels.row_table import RowTable
 
@@ -20,7 +19,6 @@ def force_acceptance(
     rates_K: Tensor,
     rows_B: Tensor,
     slots: SlotState,
-    best: TileBest | None = None,
     table: RowTable | None = None,
 ) -> None:
     """Raise the scores of drafts to accept above all others and lower those of the rest, in place.
@@ -28,7 +26,6 @@ def force_acceptance(
     A row draws one number: draft j is raised when it is below its rate, so rates are unconditional and fall. The
     number depends on the request's seed and the position of the span's first choice, not on row, slot or round. Rates
     may have lines [N, K], which slots have in turn. With a `table` logits are of the rows of pieces [P, G, V].
-    `best`, which a product on a GPU left of the logits, is brought up to date: a tile whose best is lowered loses.
     """
     slots_B = rows_B.long()
     chance_B = uniform(slots.seed_S[slots_B], slots.length_S[slots_B] + 1, PURPOSE_SYNTHETIC)
@@ -51,7 +48,6 @@ def force_nodes(
     rows_B: Tensor,
     slots: SlotState,
     nodes: Nodes,
-    best: TileBest | None = None,
 ) -> None:
     """Do the same of trees, by depth and by place among siblings.
 

@@ -7,7 +7,6 @@ from torch import Tensor
 from services.common.device.noise import PURPOSE_SYNTHETIC
 from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import LIFT
-from services.common.kernels.linear import TileBest
 from services.common.kernels.nodes import Nodes
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.row_table import RowTable
@@ -22,29 +21,27 @@ def force_acceptance(
     rates_K: Tensor,
     rows_B: Tensor,
     slots: SlotState,
-    best: TileBest | None = None,
     table: RowTable | None = None,
 ) -> None:
-    """Raise or lower the scores of every row's drafts in place, and what is the best of their tiles."""
+    """Raise or lower the scores of every row's drafts in place."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     assert drafts_BK.is_contiguous(), "drafts must be contiguous"
     (batch, drafts), vocab = drafts_BK.shape, logits_BWV.shape[2]
     kinds = rates_K.numel() // drafts
     firsts_B, takes_B = (None, None) if table is None else (table.firsts_B, table.takes_B)
-    values_RT, lines_RT, tile = best or (None, None, vocab)
     force_kernel[(batch,)](
-        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, values_RT, lines_RT, firsts_B, takes_B,
-        vocab, tile, kinds, WIDTH=drafts + 1, WIDTH_PAD=triton.next_power_of_2(drafts + 1), PDL=PDL, num_warps=1,
+        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, firsts_B, takes_B, vocab, kinds,
+        WIDTH=drafts + 1, WIDTH_PAD=triton.next_power_of_2(drafts + 1), PDL=PDL, num_warps=1,
         **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def force_kernel(
-    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, values_ptr, lines_ptr, firsts_ptr, takes_ptr,
-    vocab, tile, kinds, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
+    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, firsts_ptr, takes_ptr, vocab, kinds,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Draw a row's number and write the scores of its drafts, and of their tiles of `tile` tokens if there are any."""
+    """Draw a row's number and write the scores of its drafts."""
     allow_next(PDL)
     await_previous(PDL)
     row, offset = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
@@ -63,35 +60,27 @@ def force_kernel(
     at = (first + offset) * vocab + draft
     score = lift.to(logits_ptr.dtype.element_ty)
     tl.store(logits_ptr + at, score, mask=known)
-    if values_ptr is not None:
-        place = (first + offset) * tl.cdiv(vocab, tile) + draft // tile
-        was_best = tl.load(lines_ptr + place, mask=known, other=-1) == draft
-        changes = known & ((lift > 0) | was_best)
-        tl.store(values_ptr + place, score.to(tl.float32), mask=changes)
-        tl.store(lines_ptr + place, draft.to(tl.int32), mask=changes)
 
 
 def force_nodes(
     logits_BWV: Tensor, drafts_BK: Tensor, edges_NDR: Tensor, rows_B: Tensor, slots: SlotState, nodes: Nodes,
-    best: TileBest | None = None,
 ) -> None:  # fmt: skip
-    """Raise or lower the scores of every node in place, and what is the best of their tiles."""
+    """Raise or lower the scores of every node in place."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     assert drafts_BK.is_contiguous() and edges_NDR.is_contiguous(), "drafts and edges must be contiguous"
     (batch, drafts), vocab = drafts_BK.shape, logits_BWV.shape[2]
     kinds, depth, places = edges_NDR.shape
-    values_RT, lines_RT, tile = best or (None, None, vocab)
     force_nodes_kernel[(batch,)](
         logits_BWV, drafts_BK, nodes.parents_BK, nodes.depths_BW, edges_NDR, rows_B, slots.seed_S, slots.length_S,
-        values_RT, lines_RT, vocab, tile, kinds, depth, places, WIDTH=drafts + 1,
+        vocab, kinds, depth, places, WIDTH=drafts + 1,
         WIDTH_PAD=triton.next_power_of_2(drafts + 1), PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def force_nodes_kernel(
-    logits_ptr, drafts_ptr, parents_ptr, depths_ptr, edges_ptr, rows_ptr, seed_ptr, length_ptr, values_ptr, lines_ptr,
-    vocab, tile, kinds, depths, places, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
+    logits_ptr, drafts_ptr, parents_ptr, depths_ptr, edges_ptr, rows_ptr, seed_ptr, length_ptr,
+    vocab, kinds, depths, places, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Draw a number for each position of a tree and write the scores of its nodes in their parents' rows."""
     allow_next(PDL)
@@ -119,12 +108,3 @@ def force_nodes_kernel(
     score, there = lift.to(logits_ptr.dtype.element_ty), known & (draft >= 0)
     line = row * WIDTH + parent
     tl.store(logits_ptr + line * vocab + draft, score, mask=there)
-    if values_ptr is not None:
-        place = line * tl.cdiv(vocab, tile) + draft // tile
-        was_best = tl.load(lines_ptr + place, mask=there, other=-1) == draft
-        # One that is raised is written after those that are lowered in its tile.
-        tl.store(values_ptr + place, score.to(tl.float32), mask=there & was_best & (lift < 0))
-        tl.store(lines_ptr + place, draft.to(tl.int32), mask=there & was_best & (lift < 0))
-        tl.debug_barrier()
-        tl.store(values_ptr + place, score.to(tl.float32), mask=there & (lift > 0))
-        tl.store(lines_ptr + place, draft.to(tl.int32), mask=there & (lift > 0))

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
-from services.common.kernels.linear.cuda import TileBest
 from services.common.kernels.linear.grouped.weight import GroupedWeight
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.packed_weight import PackedWeight
@@ -13,13 +12,11 @@ from services.common.kernels.normed import Normed
 
 __all__ = [
     "Normed",
-    "TileBest",
     "linear",
     "linear_added",
     "linear_gated",
     "linear_gates",
     "linear_normed",
-    "linear_scored",
 ]
 
 
@@ -37,15 +34,6 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
     if isinstance(weight_FD, GroupedWeight):
         return grouped_kernel.linear(x_TD, weight_FD, out_TF)
     return kernel.linear(x_TD, weight_FD, out_TF)
-
-
-def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> tuple[Tensor, TileBest | None]:
-    """Return `x @ weight.T` as `linear`, and the best of each tile of lines where the product finds them on its way."""
-    if on_kernel(x_TD):
-        from services.common.kernels.linear import kernel
-
-        return kernel.linear_scored(x_TD, weight_FD, out_TF)
-    return reference.linear(x_TD, weight_FD, out_TF), None
 
 
 def linear_gated(normed: Normed, weight_FD: Weight, eps: float, gelu: bool = False) -> Tensor:

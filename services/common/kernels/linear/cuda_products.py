@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
-from services.common.kernels.linear.cuda import Ends, Kind, TileBest
+from services.common.kernels.linear.cuda import Ends, Kind
 from services.common.kernels.linear.persistent.launch import launch
 from services.common.kernels.linear.persistent.launch import program_of as persistent_program
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
@@ -19,7 +19,7 @@ from services.common.kernels.linear.skinny.source import program_of as skinny_pr
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 from services.common.kernels.normed import Normed
 
-__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]
+__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gates", "cuda_normed", "cuda_tiling"]
 
 CudaTiling = SkinnyTiling | PersistentTiling
 
@@ -43,20 +43,6 @@ def cuda_normed(
     ends = Ends.of(normed, outputs, out_TF)
     _launch(tiling, normed.rows_TD, weight_FD, ends, eps)
     return ends.out_TF
-
-
-def cuda_scored(
-    x_TD: Tensor, weight_FD: Tensor, tiling: CudaTiling, out_TF: Tensor | None = None
-) -> tuple[Tensor, TileBest] | None:
-    """Return `x @ weight.T` and the best of each tile, by the product's own tiling; None where it has no such form."""
-    scored = tiling._replace(kind=Kind.SCORED) if isinstance(tiling, PersistentTiling) else None
-    if scored is None or not _usable(x_TD.device, scored):
-        return None
-    values_RT = x_TD.new_empty((len(x_TD), -(-len(weight_FD) // scored.band)), dtype=torch.float32)
-    lines_RT = torch.empty_like(values_RT, dtype=torch.int32)
-    ends = Ends.of(Normed(x_TD), len(weight_FD), out_TF)._replace(scaled_TF=lines_RT, squares_T=values_RT)
-    _launch(scored, x_TD, weight_FD, ends, 0.0)
-    return ends.out_TF, TileBest(values_RT, lines_RT, scored.band)
 
 
 def cuda_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, tiling: CudaTiling) -> Tensor:

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
-from services.common.kernels.linear.cuda import Ends, TileBest
+from services.common.kernels.linear.cuda import Ends
 from services.common.kernels.linear.cuda_products import (
     CudaTiling,
     Kind,
     cuda_added,
     cuda_gates,
     cuda_normed,
-    cuda_scored,
     cuda_tiling,
 )
 from services.common.kernels.linear.ends import end_rows
@@ -62,13 +61,6 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
     if cut is None:
         return _product(x_TD, weight_FD, out_TF)
     return _launch(Normed(x_TD), weight_FD, Kind.PLAIN, Ends.of(Normed(x_TD), len(weight_FD), out_TF), cut, 0.0)
-
-
-def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None) -> tuple[Tensor, TileBest | None]:
-    """Return `x @ weight.T`, in `out_TF` where that is given, and the best of each tile if the product finds them."""
-    tiling = _cuda(x_TD, weight_FD, Kind.PLAIN)
-    scored = cuda_scored(x_TD, weight_FD, tiling, out_TF) if tiling else None
-    return scored or (linear(x_TD, weight_FD, out_TF), None)
 
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from services.common.kernels.normed import Normed
 class Kind(IntEnum):
     """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows.
 
-    Of BEST only each row's best number of a tile is left, and its line. SCORED leaves both, and all results.
+    Of BEST only each row's best number of a tile is left, and its line.
     """
 
     PLAIN = 0
@@ -20,7 +20,6 @@ class Kind(IntEnum):
     ADDED = 2
     GATES = 3
     BEST = 4
-    SCORED = 5
 
 
 class Ends(NamedTuple):
@@ -35,7 +34,7 @@ class Ends(NamedTuple):
     waits_T: Tensor | None = None
     """Squares of the rows, whose norm waits for the product."""
     squares_T: Tensor | None = None
-    """Squares of a sum, which are added; of the best of tiles their scores."""
+    """Squares of a sum, which are added."""
 
     @classmethod
     def of(cls, x: Normed, outputs: int, out_TF: Tensor | None = None) -> "Ends":
@@ -52,14 +51,3 @@ class Ends(NamedTuple):
         """The begun norm of a sum, and that sum."""
         assert self.scaled_TF is not None, "nothing is added"
         return Normed(self.scaled_TF, self.squares_T), self.out_TF
-
-
-class TileBest(NamedTuple):
-    """The best score of each row in each tile of `tile` lines, and its line: the lowest among equals.
-
-    Scores are float32 [R, tiles], NaN where a tile holds NaN or +inf; lines are int32 [R, tiles].
-    """
-
-    values_RT: Tensor
-    lines_RT: Tensor
-    tile: int

@@ -21,7 +21,6 @@
 #include "linear/persistent/loader.cuh"
 #include "linear/persistent/plain.cuh"
 #include "linear/persistent/scales.cuh"
-#include "linear/persistent/scored.cuh"
 #include "linear/persistent/sizes.cuh"
 
 // How a warpgroup multiplies its 64 rows. `build.cuh` defines mma(sums, x, weight), one instruction that takes
@@ -228,9 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
         sum_up(sums, loader, turn, group, lane, ends, waiting);
       if constexpr (LATER) {
         waiting.keep(sums, ends, row, line);
-      } else if constexpr (KIND == PLAIN || KIND == SCORED) {
+      } else if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
-        if constexpr (KIND == SCORED) end_scored(sums, ends, row, line, lane);
       } else if constexpr (KIND == BEST) {
         end_best(sums, scales, ends, row, line, lane);
       } else {

@@ -33,11 +33,10 @@ constexpr int FED = SHARE + ACROSS - 1;
 constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
-constexpr int STORED = KIND == PLAIN || KIND == SCORED ? 4 : 2;
+constexpr int STORED = KIND == PLAIN ? 4 : 2;
 static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");
 // Codes of one byte have scales for each 128 inputs where they are GROUPED.
 static_assert(!GROUPED || (!WIDE && !BESIDE && BAND % 8 == 0 && HALF <= 128), "a band has lines of two blocks at most");
-static_assert(WIDE || KIND != SCORED, "the best numbers beside all of them are of bfloat16");
 static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");
 
