@@ -101,9 +101,6 @@ def in_tiles(full: bool) -> Iterator[Program]:
         if kind != Kind.GATES:
             found += [eight_cut(lines, depth, rows, kind), grouped_cut(lines, depth, rows, kind)]
         cuts |= {cut: None for cut in found if cut}
-    for cut in list(cuts):
-        if cut.kind == Kind.PLAIN and not (cut.grouped or cut.wide):
-            cuts[cut._replace(kind=Kind.BEST)] = None
     for cut in cuts if full else _one_each(cuts, _tile_structure):
         yield Program("product", str(cut), persistent_source(cut))
 

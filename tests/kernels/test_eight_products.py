@@ -98,14 +98,6 @@ def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTi
         assert own.line_box % 8 == 0
 
 
-@pytest.mark.parametrize("rows", [1, 64, 65, 256, 640, 2048])
-def test_the_best_of_a_head_is_found_in_the_tiles_of_its_product(rows: int) -> None:
-    plain, best = (eight_cut(151_936, 2560, rows, kind) for kind in (Kind.PLAIN, Kind.BEST))
-    assert plain is not None
-    assert best == plain._replace(kind=Kind.BEST)
-    assert eight_cut(151_936, 2560, 2049, Kind.BEST) is None
-
-
 @each(("lines", "depth", "kind", "own"), CUTS)
 def test_a_tile_that_ends_later_has_steps_enough(lines: int, depth: int, kind: Kind, own: PersistentTiling) -> None:
     assert depth >= own.least_depth
@@ -223,10 +215,9 @@ def test_pieces_of_a_head_are_cut_alike() -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_rule_cuts_weights_that_no_table_has_but_what_ends_with_the_best() -> None:
+def test_a_rule_cuts_weights_that_no_table_has() -> None:
     for kind, rows in ((Kind.PLAIN, 120), (Kind.PLAIN, 4096), (Kind.GATED, 513), (Kind.ADDED, 256)):
         assert eight_cut(19456, 2560, rows, kind) == ruled_cut(19456, 2560, rows, kind, wide=False) is not None
-    assert eight_cut(19456, 2560, 120, Kind.BEST) is None
     assert eight_cut(19456, 2560, 257, Kind.ADDED) is None
 
 

@@ -161,7 +161,7 @@ def test_rings_of_few_rows_leave_room_for_the_product_behind(bits: int) -> None:
 def test_other_products_have_no_cut() -> None:
     refused: list[PackedTiling | None] = [
         packed_cut(6144, 4096, 129, Kind.PLAIN, 1, False, True), packed_cut(6140, 4096, 8, Kind.PLAIN, 1, False, True),
-        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.BEST, 1, False, True),
+        packed_cut(6152, 4096, 8, Kind.GATED, 1, False, True), packed_cut(6144, 4096, 8, Kind.GATES, 1, False, True),
         packed_cut(6144, 4160, 8, Kind.PLAIN, 1, False, True), packed_cut(6144, 4224, 8, Kind.PLAIN, 1, True, True, 4),
     ]  # fmt: skip
     assert refused == [None] * 6

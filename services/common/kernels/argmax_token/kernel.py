@@ -1,7 +1,7 @@
 """Argmax on the GPU in two launches: one program per row and tile, then one per row.
 
 Bytes for R rows: R V e, read once. A reduction with one program a row leaves most of the GPU idle at a few rows. Of a
-product by a head in eight bits only each tile's best exists, of others some columns at a time.
+product some columns exist at a time.
 """
 
 import torch
@@ -14,11 +14,6 @@ from services.common.kernels.argmax_token.drawn import arguments, drawn
 from services.common.kernels.argmax_token.draws import Draws
 from services.common.kernels.argmax_token.top import top_of_product
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.cuda import Ends, Kind
-from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
-from services.common.kernels.linear.int8_rows import quantised_rows
-from services.common.kernels.linear.int8_weight import Int8Weight
-from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.weight import Weight, lines
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
@@ -35,9 +30,6 @@ def argmax_token(logits: Tensor) -> Tensor:
 
 def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, draws: Draws | None = None, columns: int = 0) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T`, of so many columns at a time; NaN never wins."""
-    alone = draws is None and not columns
-    if alone and isinstance(weight_VD, Int8Weight) and (tiling := eight_tiling(rows_RD, weight_VD, Kind.BEST)):
-        return _argmax_of_tiles(rows_RD, weight_VD, tiling)
     vocab = len(weight_VD)
     columns = columns or columns_at_once(len(rows_RD), vocab)
     best = _Best(len(rows_RD), vocab, rows_RD.device)
@@ -46,24 +38,13 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, draws: Draws | None = 
     return best.tokens()
 
 
-def _argmax_of_tiles(rows_RD: Tensor, weight: Int8Weight, tiling: PersistentTiling) -> Tensor:
-    best = _Best(len(rows_RD), len(weight), rows_RD.device, tiling.band)
-    multiply(tiling, quantised_rows(rows_RD), weight, Ends(*best.places), 0.0)
-    return best.tokens()
-
-
 class _Best:
     """The best score of every row and tile, and its token."""
 
-    def __init__(self, rows: int, vocab: int, device: torch.device, tile: int = TILE) -> None:
-        self._tiles = int(triton.cdiv(vocab, tile))
+    def __init__(self, rows: int, vocab: int, device: torch.device) -> None:
+        self._tiles = int(triton.cdiv(vocab, TILE))
         self._values_RT = torch.empty((rows, self._tiles), dtype=torch.float32, device=device)
         self._tokens_RT = torch.empty((rows, self._tiles), dtype=torch.int32, device=device)
-
-    @property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Where both are put."""
-        return self._values_RT, self._tokens_RT
 
     def take(self, scores_RC: Tensor, first: int, draws: Draws | None = None) -> None:
         """Fill the tiles of the tokens from `first` on."""

@@ -10,16 +10,12 @@ from services.common.kernels.normed import Normed
 
 
 class Kind(IntEnum):
-    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows.
-
-    Of BEST only each row's best number of a tile is left, and its line.
-    """
+    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows."""
 
     PLAIN = 0
     GATED = 1
     ADDED = 2
     GATES = 3
-    BEST = 4
 
 
 class Ends(NamedTuple):
@@ -27,7 +23,7 @@ class Ends(NamedTuple):
 
     out_TF: Tensor
     scaled_TF: Tensor | None = None
-    """Of a sum its rows times their norm's weight; of the best of tiles their lines."""
+    """Of a sum its rows times their norm's weight."""
     beside_TF: Tensor | None = None
     """The stream that results are added to, or the rows that they gate."""
     norm_F: Tensor | None = None

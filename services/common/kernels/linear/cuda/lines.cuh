@@ -7,7 +7,7 @@
 
 #include "build.cuh"
 
-constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4;
+constexpr int PLAIN = 0, GATED = 1, ADDED = 2;
 constexpr int HALVES = KIND == GATED ? 2 : 1;
 constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lines
 // Of a matrix instruction, which takes eights of lines; of integers 16s above 24.

@@ -26,9 +26,8 @@ def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=False)
-    known = min(lines, HEAD_LINES) if kind in (Kind.PLAIN, Kind.BEST) else lines
-    found = MEASURED.get((known, depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
+    found = MEASURED.get((min(lines, HEAD_LINES) if kind == Kind.PLAIN else lines, depth, kind), {})
     if cut := next((cut for most, cut in sorted(found.items()) if rows <= most), None):
-        return cut._replace(kind=kind)
+        return cut
     ruled = kind in (Kind.PLAIN, Kind.GATED) or (kind == Kind.ADDED and rows <= _MOST_ADDED)
     return ruled_cut(lines, depth, rows, kind, wide=False) if ruled else None

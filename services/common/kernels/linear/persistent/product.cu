@@ -14,7 +14,6 @@
 #include "wgmma.cuh"
 #include "linear/cuda/ends.cuh"
 #include "linear/cuda/ring.cuh"
-#include "linear/persistent/best.cuh"
 #include "linear/persistent/ends.cuh"
 #include "linear/persistent/groups.cuh"
 #include "linear/persistent/later.cuh"
@@ -229,8 +228,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
         waiting.keep(sums, ends, row, line);
       } else if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
-      } else if constexpr (KIND == BEST) {
-        end_best(sums, scales, ends, row, line, lane);
       } else {
         float results[LINES / 2];
         apply_all(sums, scales, results, lane);
