@@ -199,7 +199,7 @@ def _structure(cut: SkinnyTiling) -> tuple[object, ...]:
 
 def _tile_structure(cut: PersistentTiling) -> tuple[object, ...]:
     few = cut.lines <= 64
-    return cut.rows, cut.kind, cut.share > 1, cut.across > 1, cut.wide, cut.grouped, cut.later, few
+    return cut.rows, cut.kind, cut.share > 1, cut.across > 1, cut.wide, cut.grouped, few
 
 
 def _one_each(cuts: Iterable[Cut], structure: Callable[[Cut], object]) -> Iterator[Cut]:

@@ -37,7 +37,7 @@ def test_whatever_is_cut_fits_a_multiprocessor_and_covers_the_product(weight: We
     if own is None:
         assert not shortlist(lines, depth, rows, kind, 1, wide=wide)
         return
-    assert own.kind == kind and own.wide == wide and not own.later
+    assert own.kind == kind and own.wide == wide
     assert own.shared_bytes <= SHARED_BYTES and own.shared_bytes + CTA_BYTES <= PROCESSOR_BYTES
     assert (
         own.lines % (8 if wide or own.lines <= 24 else 16) == 0

@@ -71,7 +71,7 @@ def test_tables_come_back_after_an_error() -> None:
 def test_choices_are_the_library_and_the_listed_tilings_by_names_of_their_own() -> None:
     found: dict[str, Cut] = choices_of(GATES)
     assert list(found.values()) == [None, *wide_tilings("gate_up", 512)]
-    assert "gate_up: 128 x 104, gated, 2 share lines, later" in found
+    assert "gate_up: 256 x 76, gated, 2 share lines" in found
 
 
 def test_the_command_compares_bits_and_saves_its_ratios(

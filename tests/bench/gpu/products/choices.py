@@ -32,8 +32,7 @@ def told(tiling: PersistentTiling) -> str:
     """A tiling in short: rows by lines, what follows, and what clusters share."""
     clusters = (tiling.share, "lines"), (tiling.across, "rows")
     shared = [f"{count} share {what}" for count, what in clusters if count > 1]
-    later = ["later"] if tiling.later else []
-    return ", ".join([f"{tiling.rows} x {tiling.band}", tiling.kind.name.lower(), *shared, *later])
+    return ", ".join([f"{tiling.rows} x {tiling.band}", tiling.kind.name.lower(), *shared])
 
 
 @contextmanager

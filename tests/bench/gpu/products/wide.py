@@ -60,14 +60,6 @@ _GATE_UP: dict[int, tuple[_Cut, ...]] = {
 _KINDS = {"qkv": Kind.PLAIN, "o": Kind.ADDED, "gate_up": Kind.GATED, "down": Kind.ADDED}
 _LISTED = {"qkv": _QKV, "o": _ADDED, "gate_up": _GATE_UP, "down": _ADDED}
 ROWS = tuple(_QKV)
-_LATER: dict[int, tuple[_Cut, ...]] = {
-    384: ((128, 112, 1), (128, 120, 1, 1, 2), (128, 128, 1, 1, 2)),
-    512: ((128, 100, 1, 2), (128, 104, 1, 2), (128, 112, 1, 2), (128, 120, 1, 2)),
-    1024: (
-        (128, 120, 1, 2), (128, 120, 1, 1, 2), (128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 112, 1, 2), (128, 120, 1),
-    ),
-}  # fmt: skip
-"""Gates that end beside the next tile."""
 _GATES_4096: dict[int, tuple[_Cut, ...]] = {
     128: ((128, 96, 1), (128, 96, 1, 1, 2), (64, 96, 1, 2)),
     256: ((256, 96, 1), (256, 96, 1, 1, 2), (128, 96, 1, 2)),
@@ -77,15 +69,6 @@ _GATES_4096: dict[int, tuple[_Cut, ...]] = {
     1024: ((256, 96, 1, 2), (256, 96, 1, 1, 2)),
     2048: ((256, 96, 1, 2), (256, 96, 1, 1, 2)),
     4096: ((256, 96, 1, 1, 2),),
-}
-_LATER_4096: dict[int, tuple[_Cut, ...]] = {
-    256: ((128, 96, 1, 2), (128, 96, 1, 1, 2), (128, 128, 1, 2)),
-    384: ((128, 96, 1, 1, 2), (128, 128, 1, 1, 2)),
-    512: ((128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 96, 1, 2)),
-    768: ((128, 112, 1, 2), (128, 112, 1, 1, 2), (128, 96, 1, 2)),
-    1024: ((128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 112, 1, 2)),
-    2048: ((128, 120, 1, 2), (128, 128, 1, 2), (128, 128, 1, 1, 2)),
-    4096: ((128, 120, 1, 2), (128, 128, 1, 2), (128, 128, 1, 1, 2)),
 }
 _ADDED_4096: dict[int, tuple[_Cut, ...]] = {
     128: ((64, 64, 1, 2), (64, 64, 1, 2, 2), (128, 32, 1, 1, 2)),
@@ -107,15 +90,10 @@ _LISTED_4096 = {"qkv": _QKV_4096, "o": _ADDED_4096, "gate_up": _GATES_4096, "dow
 def wide_tilings(name: str, rows: int, hidden: int = 2560) -> tuple[PersistentTiling, ...]:
     """Return the candidates of a product: plain ones among those of a sum have its norm begun by a launch behind."""
     kind, wider = _KINDS[name], hidden >= _WIDER
-    listed, ending = (_LISTED_4096[name], _LATER_4096) if wider else (_LISTED[name], _LATER)
+    listed = _LISTED_4096[name] if wider else _LISTED[name]
     most = next((most for most in listed if rows <= most), max(listed))
     plain = () if wider or kind != Kind.ADDED else _BESIDE.get(most, ())
-    later = ending.get(most, ()) if kind == Kind.GATED else ()
-    return (
-        *(_fitted(kind, *cut) for cut in listed[most]),
-        *(_fitted(Kind.PLAIN, *cut) for cut in plain),
-        *(_fitted(kind, *cut)._replace(later=True) for cut in later),
-    )
+    return (*(_fitted(kind, *cut) for cut in listed[most]), *(_fitted(Kind.PLAIN, *cut) for cut in plain))
 
 
 def everything() -> tuple[PersistentTiling, ...]:

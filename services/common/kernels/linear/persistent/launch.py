@@ -15,7 +15,7 @@ def source_of(tiling: PersistentTiling) -> Source:
     """Return what a compiler is given."""
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
-        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), later=int(tiling.later), kind=int(tiling.kind),
+        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), kind=int(tiling.kind),
         grouped=int(tiling.grouped),
     )  # fmt: skip
     kind = "bf16" if tiling.wide else "e4m3" if tiling.grouped else "s8"
@@ -43,7 +43,6 @@ def launch(
     """
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight_FD.shape
-    assert depth >= tiling.least_depth, "a tile ends within the next one's steps"
     height = tiling.height(rows)
     outputs, x, weight = lines // tiling.halves, _described(x_TD), _described(weight_FD)
     program_of(tiling).launch(

@@ -16,7 +16,6 @@
 #include "linear/cuda/ring.cuh"
 #include "linear/persistent/ends.cuh"
 #include "linear/persistent/groups.cuh"
-#include "linear/persistent/later.cuh"
 #include "linear/persistent/loader.cuh"
 #include "linear/persistent/plain.cuh"
 #include "linear/persistent/scales.cuh"
@@ -92,19 +91,11 @@ __device__ __forceinline__ void take_step(Sum (&sums)[LINES / 2], TileLoader& lo
   turn.advance();
 }
 
-// What waits ends in parts, each while a step's products run.
-template <class Waiting>
-__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
-                                       const Ends& ends, Waiting& waiting) {
+__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
   hold(sums);
-#pragma unroll
-  for (int step = 0; step < Waiting::PARTS; ++step) {
-    take_step(sums, loader, turn, step, group, lane);
-    waiting.end(ends, step, lane);
-  }
-  for (int step = Waiting::PARTS; step < loader.tiles.steps; ++step) take_step(sums, loader, turn, step, group, lane);
+  for (int step = 0; step < loader.tiles.steps; ++step) take_step(sums, loader, turn, step, group, lane);
   await_products<0>();
   hold(sums);
   release(loader, turn, lane);
@@ -209,7 +200,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
     __syncwarp();
     await_previous();
     Turn turn{{}, total - STAGES};
-    Waiting waiting;
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
       int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
       ends.rows = min(rows, tiles.row(tile) + height);
@@ -223,10 +213,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
       if constexpr (GROUPED)
         sum_groups(sums, loader, turn, group, lane, groups);
       else
-        sum_up(sums, loader, turn, group, lane, ends, waiting);
-      if constexpr (LATER) {
-        waiting.keep(sums, ends, row, line);
-      } else if constexpr (KIND == PLAIN) {
+        sum_up(sums, loader, turn, group, lane);
+      if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
       } else {
         float results[LINES / 2];
@@ -239,8 +227,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
         if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
       }
     }
-#pragma unroll
-    for (int part = 0; part < Waiting::PARTS; ++part) waiting.end(ends, part, lane);
   }
   cluster_arrive<CLUSTER>();
   cluster_wait<CLUSTER>();

@@ -76,7 +76,7 @@ def fits(cut: PersistentTiling, lines: int, depth: int) -> bool:
     """Whether a multiprocessor has room for a cut, and it is one of its weight."""
     if cut.stages < _LEAST_STAGES or cut.shared_bytes > _SHARED_BYTES or cut.lines > _MOST_LINES:
         return False
-    if depth % cut.depth or depth < cut.least_depth or lines % STORED_LINES or cut.band % (STORED_LINES // cut.halves):
+    if depth % cut.depth or lines % STORED_LINES or cut.band % (STORED_LINES // cut.halves):
         return False
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
     parts = -(-cut.ctas * cut.threads // 128)

@@ -1,8 +1,7 @@
 // Sizes of a CTA's tiles.
 //
 // `build.cuh` defines ROWS of a tile, SUBS (swizzled rows of depth in a stage), STAGES, SHARE and ACROSS (CTAs of a cluster that
-// have the same lines, and the same rows), CTAS (of a multiprocessor), LATER (SwiGLU ends beside the next tile), and what
-// `lines.cuh` takes.
+// have the same lines, and the same rows), CTAS (of a multiprocessor), and what `lines.cuh` takes.
 
 #pragma once
 
@@ -15,8 +14,8 @@ constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64;
 // With more warpgroups a loading warp would leave too few registers to all others, so their first warp loads beside.
 constexpr bool BESIDE = GROUPS > 2;
-// What ends later, and sums of groups beside those of all inputs, need the registers of a whole warpgroup, of which one warp loads.
-constexpr bool ROOMY = LATER || (GROUPED && GROUPS > 1);
+// Sums of groups beside those of all inputs need the registers of a whole warpgroup, of which one warp loads.
+constexpr bool ROOMY = GROUPED && GROUPS > 1;
 constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : ROOMY ? GROUP : 32);
 constexpr int LEFT = 24, TAKEN = 240;  // registers of a thread
 // What stands beside the sums of a tile is read before them where registers are left for it.
@@ -37,7 +36,6 @@ constexpr int STORED = KIND == PLAIN ? 4 : 2;
 static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");
 // Codes of one byte have scales for each 128 inputs where they are GROUPED.
 static_assert(!GROUPED || (!WIDE && !BESIDE && BAND % 8 == 0 && HALF <= 128), "a band has lines of two blocks at most");
-static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");
 
 using Ring = StageRing<STAGE, SUBS, X_SUB, W_SUB>;

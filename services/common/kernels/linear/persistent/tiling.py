@@ -28,8 +28,8 @@ class PersistentTiling(NamedTuple):
 
     `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
     multiprocessor has room for `ctas`. `wide` numbers are bfloat16; `grouped` ones are e4m3 codes with scales for each
-    128 inputs, else there are whole numbers. What gates may end `later`, beside the next tile's products. None of it
-    changes a bit: every sum adds up in order of depth.
+    128 inputs, else there are whole numbers. None of it changes a bit: every sum adds up in
+    order of depth.
     """
 
     rows: int
@@ -41,7 +41,6 @@ class PersistentTiling(NamedTuple):
     ctas: int = 1
     across: int = 1
     wide: bool = False
-    later: bool = False
     grouped: bool = False
 
     @property
@@ -67,11 +66,6 @@ class PersistentTiling(NamedTuple):
         return self.subs * (WIDE_SUB if self.wide else SUB)
 
     @property
-    def least_depth(self) -> int:
-        """Inputs that a product must have: what ends later takes a step for eight lines of each half."""
-        return self.depth * (self.lines // (_SWIZZLED_LINES * self.halves) if self.later else 1)
-
-    @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return self.share * self.across
@@ -95,10 +89,9 @@ class PersistentTiling(NamedTuple):
     def threads(self) -> int:
         """A warpgroup for each 64 rows, and a warp that loads; of more than two warpgroups one warp does both.
 
-        What ends later, and what has sums of groups, takes registers that three idle warps beside the loading one give
-        up.
+        What has sums of groups takes registers that three idle warps beside the loading one give up.
         """
-        roomy = self.later or (self.grouped and self.rows > _GROUP_ROWS)
+        roomy = self.grouped and self.rows > _GROUP_ROWS
         loading = 0 if self.rows > _LOADING_ROWS else _GROUP_THREADS if roomy else _WARP_THREADS
         return self.rows // _GROUP_ROWS * _GROUP_THREADS + loading
 
