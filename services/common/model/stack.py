@@ -10,7 +10,7 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
 from services.common.model.cpu.cpu import HostBlockAttention
 from services.common.model.cpu.cpu_hybrid import HostHeadGates, host_mixer
-from services.common.model.cpu.host_stack import HostStack
+from services.common.model.cpu.host_stack import host_stack
 from services.common.model.fields.errors import ModelError
 from services.common.model.gpu.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.spec import ModelSpec, Rope, StackSpec
@@ -43,7 +43,7 @@ def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor
     """Return blocks whose rows leave their states behind, and see those of the rows before."""
     if not on_kernel(norm_D):
         mixers = [host_mixer(layer, record, spec) for layer, record in zip(layers, spec.layers, strict=True)]
-        return HostStack(spec, layers, norm_D, mixers)
+        return host_stack(spec, layers, norm_D, mixers)
     own = [kernel_mixer(layer, record, spec) for layer, record in zip(layers, spec.layers, strict=True)]
     return KernelStack(spec, layers, norm_D, own)
 
@@ -72,7 +72,7 @@ def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor,
     seen = list(zip(layers, views, strict=True))
     if on_kernel(norm_D):
         return KernelStack(spec, layers, norm_D, [BlockAttention(layer.attention, spec, view) for layer, view in seen])
-    return HostStack(spec, layers, norm_D, [_host_block(layer.attention, spec, view) for layer, view in seen])
+    return host_stack(spec, layers, norm_D, [_host_block(layer.attention, spec, view) for layer, view in seen])
 
 
 def _host_block(weights: AttentionWeights, spec: StackSpec, view: int) -> nn.Module:

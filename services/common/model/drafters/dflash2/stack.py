@@ -20,7 +20,7 @@ from services.common.kernels.rms_norm.reference import rms_norm as host_norm
 from services.common.kernels.rope import Rotation
 from services.common.model.cpu.cpu import HostBlockAttention, Places
 from services.common.model.cpu.cpu_ffn import HostSwiGlu
-from services.common.model.cpu.host_stack import HostStack
+from services.common.model.cpu.host_stack import stack_of
 from services.common.model.drafters.spec import LayerTensors
 from services.common.model.gpu.layers import BlockAttention
 from services.common.model.spec import StackSpec
@@ -56,7 +56,7 @@ def conv_stack(tensors: LayerTensors, convs: Convs) -> Stack:
         HostConvLayer(HostBlockAttention(layer.attention, spec, view), layer, pair, next_norm_D, spec)
         for layer, view, pair, next_norm_D in zip(layers, tensors.views, convs, norms[1:], strict=True)
     ]
-    return HostStack.of(blocks, norms[0], spec)
+    return stack_of(blocks, norms[0], spec)
 
 
 class HostConv(nn.Module):
