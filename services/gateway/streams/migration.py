@@ -45,7 +45,6 @@ class MigratingRequest:
         """Nothing happens before the first `next`."""
         self.totals = Totals(Usage(), Speculation())
         self.revision = ""
-        self.overflowed = False
         self._job = job
         self._pool = pool
         self._settings = settings
@@ -137,7 +136,7 @@ class MigratingRequest:
             link = await self._pool.place(job.model, (self._digests, job.opening), key, avoid, self._origin, wait_s)
             if job.key and not self._committed:
                 await self._pool.ask_others(link, job)
-            outbox = Outbox(self._settings.outbox_tokens, self._overflow)
+            outbox = Outbox(self._settings.outbox_tokens, self._on_overflow)
             left_s = max(job.deadline - time.monotonic(), 0.0)
             attempt = link.start(job, self._committed, left_s, outbox)
             if attempt is None or link.model is None:
@@ -160,10 +159,6 @@ class MigratingRequest:
             self.totals.add(Usage(), attempt.observed)
         else:
             self.totals.add(end.usage, end.speculation)
-
-    def _overflow(self) -> None:
-        self.overflowed = True
-        self._on_overflow()
 
 
 def slow_client() -> PacelineError:
