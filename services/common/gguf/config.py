@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.common.gguf.file import GgufFile
+from services.common.gguf.keys import check_arithmetic, check_types
 
 FREQUENCIES = "rope_freqs.weight"
 """What each frequency is divided by: Llama 3's stretching, worked out."""
@@ -14,6 +15,7 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_te
 """Control tokens that end a text by their spelling, whatever the file names as its end."""
 _END_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 _CONTROL = 3
+JOIN = "join them with: llama-gguf-split --merge FIRST OUT"
 _SCALED_BY_WIDTH = 62
 """Layers of the one Gemma 3 (27B) that scales scores by another size than that of its heads."""
 
@@ -50,7 +52,7 @@ def architecture(file: GgufFile) -> Architecture:
     if kind != "model":
         raise file.error("general.type", f"{kind!r} is not served, only a whole model is")
     if file.keys.get("split.count", 0) > 1:
-        raise file.error("split.count", "is one of several files; join them with: llama-gguf-split --merge FIRST OUT")
+        raise file.error("split.count", f"is one of several files; {JOIN}")
     if name not in ARCHITECTURES:
         raise file.error("general.architecture", f"{name!r} is not served, only {', '.join(ARCHITECTURES)}")
     if not file.tensors:
@@ -67,7 +69,9 @@ def config(file: GgufFile) -> dict[str, Any]:
     Raises:
         GgufError: a key is missing or asks for what is not served.
     """
+    check_types(file)
     own, sizes = architecture(file), _Sizes(file)
+    check_arithmetic(file, own.sandwich)
     heads = sizes.take("attention.head_count", int)
     hidden = sizes.take("embedding_length", int)
     head_dim = sizes.take("attention.key_length", int, hidden // max(heads, 1))
@@ -154,15 +158,20 @@ def _vocabulary(file: GgufFile) -> int:
 
 
 def _scaling(file: GgufFile, sizes: _Sizes, head_dim: int) -> dict[str, Any] | None:
+    """How frequencies are stretched; a factor without a type is a linear one, as llama.cpp reads it."""
+    factor = sizes.take("rope.scaling.factor", float, 0.0) or sizes.take("rope.scale_linear", float, 0.0)
+    kind = sizes.take("rope.scaling.type", str, "linear" if factor else "none")
+    plain = kind == "none" or (kind == "linear" and factor == 1)
     if FREQUENCIES in file.tensors:
+        if kind in ("linear", "yarn") and not plain:
+            raise file.error("rope.scaling", f"{kind!r} beside {FREQUENCIES} is not served, only one of them")
         return _llama3(file, sizes.take("rope.freq_base", float, 10000.0), head_dim)
-    kind = sizes.take("rope.scaling.type", str, "none")
-    if kind == "none":
+    if plain:
         return None
     if kind == "linear" and architecture(file).sandwich:
-        return {"rope_type": "linear", "factor": sizes.take("rope.scaling.factor", float)}
+        return {"rope_type": "linear", "factor": factor}
     if kind != "yarn":
-        raise file.error("rope.scaling.type", f"{kind!r} is not served, only yarn and Llama 3's are")
+        raise file.error("rope.scaling", f"{kind!r} is not served, only yarn and Llama 3's are")
     given: dict[str, Any] = {"rope_type": "yarn", "factor": sizes.take("rope.scaling.factor", float)}
     given["original_max_position_embeddings"] = sizes.take("rope.scaling.original_context_length", int)
     for name, of in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):

@@ -5,20 +5,24 @@ Folders lie in the user's cache, one for each head of a file at a place; weights
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from services.common.gguf.config import config, generation_config
+from services.common.gguf.config import JOIN, config, generation_config
 from services.common.gguf.file import MAGIC, SUFFIX, GgufError, GgufFile, read_gguf
 
 WEIGHTS_FILE = "model.gguf"
 """The link to the file, in the folder that describes it."""
-_TOKENIZER = "tokenizer.json"
+_TOKENIZER, _TEMPLATE = "tokenizer.json", "chat_template.jinja"
 _DIGESTS = "manifest.sha256"
-_FORM = "1"
+_FORM = "2"
 """Of the folders; another one makes new folders."""
+_SPLIT = re.compile(r".*-\d{5}-of-\d{5}")
+_PROJECTOR = "mmproj"
+"""How files begin that turn images into rows, and lie beside a model."""
 
 
 def gguf_of(path: Path) -> Path | None:
@@ -32,7 +36,9 @@ def gguf_of(path: Path) -> Path | None:
             return path if path.suffix == SUFFIX or file.read(len(MAGIC)) == MAGIC else None
     if not path.is_dir() or any(path.glob("*.safetensors")) or (path / WEIGHTS_FILE).is_symlink():
         return None
-    found = sorted(path.glob(f"*{SUFFIX}"))
+    found = sorted(one for one in path.glob(f"*{SUFFIX}") if not one.name.startswith(_PROJECTOR))
+    if len(found) > 1 and all(map(_SPLIT.fullmatch, (one.stem for one in found))):
+        raise GgufError(f"{path}: holds {len(found)} parts of a model; {JOIN}")
     if len(found) > 1:
         raise GgufError(f"{path}: holds {len(found)} GGUF files; name one of them: {found[0]}")
     return found[0] if found else None
@@ -72,15 +78,14 @@ def cache() -> Path:
 
 
 def _key(file: GgufFile) -> str:
-    beside = _beside(file)
-    tokens = beside.read_bytes() if beside else b""
-    return sha256(f"{_FORM} {file.digest} {file.path} ".encode() + tokens).hexdigest()[:16]
+    own = {name: sha256(path.read_bytes()).hexdigest() for name, path in _beside(file).items()}
+    return sha256(f"{_FORM} {file.digest} {file.path} {own}".encode()).hexdigest()[:16]
 
 
-def _beside(file: GgufFile) -> Path | None:
-    """The model's own tokenizer, for files whose splitting of text is not known."""
-    path = file.path.with_name(_TOKENIZER)
-    return path if path.is_file() else None
+def _beside(file: GgufFile) -> dict[str, Path]:
+    """The model's own tokenizer, for files whose splitting of text is not known, and template, for files without."""
+    paths = (file.path.with_name(name) for name in (_TOKENIZER, _TEMPLATE))
+    return {path.name: path for path in paths if path.is_file()}
 
 
 def _write(file: GgufFile, folder: Path) -> None:
@@ -91,7 +96,10 @@ def _write(file: GgufFile, folder: Path) -> None:
     _write_json(folder / "config.json", config(file))
     _write_json(folder / "generation_config.json", generation_config(file))
     _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
-    (folder / _TOKENIZER).write_text(beside.read_text("utf-8") if beside else tokenizer(file), "utf-8")
+    if _TOKENIZER not in beside:
+        (folder / _TOKENIZER).write_text(tokenizer(file), "utf-8")
+    for name, path in beside.items():
+        (folder / name).write_bytes(path.read_bytes())
     (folder / _DIGESTS).write_text(_digests(folder), "utf-8")
     (folder / WEIGHTS_FILE).symlink_to(file.path)
 

@@ -28,7 +28,7 @@ def scored(file: GgufFile) -> Tokenizer:
         raise file.error("tokenizer.ggml.scores", f"does not rate each of {len(tokens)} tokens")
     vocabulary = {token: place for place, token in enumerate(tokens) if types[place] != UNUSED}
     unknown = file.keys.get("tokenizer.ggml.unknown_token_id")
-    name = tokens[unknown] if type(unknown) is int and unknown < len(tokens) else None
+    name = tokens[unknown] if unknown is not None and 0 <= unknown < len(tokens) else None
     try:
         model = BPE(vocabulary, _merges(tokens, types, scores), byte_fallback=True, fuse_unk=True, unk_token=name)
     except Exception as error:

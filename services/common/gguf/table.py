@@ -32,10 +32,13 @@ def around(file: GgufFile, begins: bool) -> Any:
     """
     tokens, sides, special = file.keys["tokenizer.ggml.tokens"], {"bos": "", "eos": ""}, []
     for side, default in (("bos", begins), ("eos", False)):
-        place = file.keys.get(f"tokenizer.ggml.{side}_token_id")
-        if file.keys.get(f"tokenizer.ggml.add_{side}_token", default) and type(place) is int and place < len(tokens):
-            sides[side] = tokens[place]
-            special.append((tokens[place], place))
+        place = file.keys.get(key := f"tokenizer.ggml.{side}_token_id")
+        if place is None or not file.keys.get(f"tokenizer.ggml.add_{side}_token", default):
+            continue
+        if not 0 <= place < len(tokens):
+            raise file.error(key, f"{place} is none of {len(tokens)} tokens, and stands at each text; {REMEDY}")
+        sides[side] = tokens[place]
+        special.append((tokens[place], place))
     single = " ".join(part for part in (sides["bos"], "$A", sides["eos"]) if part)
     return processors.TemplateProcessing(single=single, special_tokens=special) if special else None
 

@@ -80,7 +80,7 @@ def tokenizer_config(file: GgufFile) -> dict[str, Any]:
     tokens = file.keys.get("tokenizer.ggml.tokens", [])
     for name, ours in names.items():
         place = file.keys.get(f"tokenizer.ggml.{name}_token_id")
-        if type(place) is int and place < len(tokens):
+        if place is not None and 0 <= place < len(tokens):
             told[ours] = tokens[place]
     template = file.keys.get("tokenizer.chat_template")
     return told | ({"chat_template": template} if isinstance(template, str) else {})

@@ -47,5 +47,7 @@ class Source:
         return local_folder(self.name, [name for name in files if name in self.files])
 
     def place(self, file: str) -> str:
-        """How people find a file."""
+        """How people find a file; what describes a GGUF file stands in that itself."""
+        if self.described is not None:
+            return str(local_path(self.name))
         return f"{self.name}/{file}" if self.remote else str(local_path(self.name) / file)

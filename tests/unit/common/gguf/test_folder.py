@@ -4,6 +4,8 @@ import json
 import os
 import random
 import struct
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import gguf
 import pytest
 from tokenizers import Tokenizer
 
+from services.common.gguf.config import config, generation_config
 from services.common.gguf.file import GgufError, read_gguf
 from services.common.gguf.folder import describing_folder, gguf_of
+from services.common.gguf.tokenizer import tokenizer, tokenizer_config
+from services.common.preflight.checks import Asked, problems
 from services.common.serving.hub import FolderError, local_folder
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.support.tiny_gguf import Type, write_gguf
@@ -120,6 +125,16 @@ def test_yarn_is_told(tmp_path: Path) -> None:
         ({"llama.rope.scaling.type": "linear"}, "'linear' is not served, only yarn"),
         ({"llama.embedding_length": "x"}, "must be one int, is x"),
         ({"llama.rope.dimension_count": 8}, "differs from the 16 of a head"),
+        ({"llama.rope.scaling.factor": 4.0}, "'linear' is not served, only yarn"),
+        ({"llama.rope.scale_linear": 4.0}, "'linear' is not served, only yarn"),
+        ({"llama.rope.scaling.attn_factor": 1.2}, "rope.scaling.attn_factor: 1.2.* is not supported, only 0 or 1 is"),
+        ({"llama.rope.scaling.yarn_ext_factor": 0.5}, "only -1 or 1 is"),
+        ({"llama.attention.scale": 0.5}, "llama.attention.scale: 0.5 is not supported, only 0 is"),
+        ({"llama.attention.causal": False}, "attention.causal: False is not supported, only true is"),
+        ({"llama.attention.sliding_window": 16}, "16 is not supported: this architecture sees its whole context"),
+        ({"llama.final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
+        ({"llama.logit_scale": 0.25}, "only 0 or 1 is"),
+        ({"tokenizer.ggml.bos_token_id": 999, "tokenizer.ggml.add_bos_token": True}, "999 is none of 320 tokens"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
@@ -127,6 +142,29 @@ def test_what_is_not_served_is_refused_by_name(tmp_path: Path, keys: dict[str, A
     with pytest.raises(FolderError, match=f"model.gguf: .*{message}"):
         local_folder(path)
     assert not list((tmp_path / "cache" / "paceline" / "gguf").iterdir())
+
+
+def test_a_key_of_another_type_is_one_line(tmp_path: Path) -> None:
+    """Of any key that is read, whatever stands there: a word, a number, a flag or a list."""
+    own = read_gguf(written(tmp_path))
+    names = [*own.keys, "split.count", "llama.expert_count", "llama.rope.scaling.type", "llama.rope.scaling.factor"]
+    names += [f"tokenizer.ggml.{name}" for name in ("bos_token_id", "eot_token_id", "add_bos_token", "scores")]
+    refused = 0
+    for name, value in product(names, ("x", 3, -3, 1.5, True, ["a", "b"], [1, 2], [1.5])):
+        file = replace(own, keys={**own.keys, name: value})
+        try:
+            for describe in (config, generation_config, tokenizer_config, tokenizer):
+                describe(file)
+        except GgufError as error:
+            refused += 1
+            assert str(error).startswith(f"{own.path}: ") and "\n" not in str(error)
+    assert refused > len(names) * 5
+
+
+def test_factors_of_one_and_whole_windows_change_nothing(tmp_path: Path) -> None:
+    keys = {"llama.rope.scaling.factor": 1.0, "llama.attention.sliding_window": 1 << 20, "llama.logit_scale": 1.0}
+    folder = describing_folder(written(tmp_path, keys=keys | {"llama.rope.scaling.type": "linear"}))
+    assert json.loads((folder / "config.json").read_text())["rope_scaling"] is None
 
 
 def test_a_type_that_is_not_served_is_named(tmp_path: Path) -> None:
@@ -156,13 +194,31 @@ def test_a_tokenizer_beside_the_file_is_taken(tmp_path: Path) -> None:
     assert (describing_folder(path) / "tokenizer.json").read_bytes() == own
 
 
+def test_a_template_beside_the_file_is_taken(tmp_path: Path) -> None:
+    path = written(tmp_path, keys={"tokenizer.chat_template": ""})
+    told = [problem.line for problem in problems(Asked(str(path), device="cpu"))]
+    assert len(told) == 1 and told[0].startswith(f"{path}: no chat template") and "into its folder" in told[0]
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert not list(problems(Asked(str(path), device="cpu")))
+    assert (describing_folder(path) / "chat_template.jinja").read_text() == "{{ messages[0].content }}"
+
+
 def test_a_folder_with_one_file_is_that_file(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert gguf_of(tmp_path) == path == gguf_of(path)
     assert gguf_of(tmp_path / "own" / "target") is None and gguf_of(tmp_path / "none") is None
     assert gguf_of(describing_folder(path)) is None
+    os.link(path, tmp_path / "mmproj-F16.gguf")
+    assert gguf_of(tmp_path) == path
     os.link(path, tmp_path / "second.gguf")
     with pytest.raises(GgufError, match=r"holds 2 GGUF files; name one of them: .*model.gguf"):
+        gguf_of(tmp_path)
+
+
+def test_parts_of_a_model_are_told_to_be_joined(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"m-0000{number}-of-00003.gguf").touch()
+    with pytest.raises(GgufError, match="holds 3 parts of a model; join them with: llama-gguf-split --merge"):
         gguf_of(tmp_path)
 
 
