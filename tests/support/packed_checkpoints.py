@@ -80,8 +80,8 @@ def _words(codes: NDArray[np.int64], bits: int) -> Tensor:
     return torch.from_numpy(np.array(rows, dtype=np.uint32).view(np.int32))
 
 
-def fp8(block: tuple[int, int] | None, dtype: torch.dtype, **config: Any) -> Layout:
-    """Blocks that divide nothing, or one scale."""
+def fp8(block: tuple[int, int] | None, dtype: torch.dtype, scale: str = "weight_scale", **config: Any) -> Layout:
+    """Blocks that divide nothing, or one `scale`."""
 
     def pack(shape: tuple[int, int], rng: Generator) -> Packed:
         codes, numbers = _e4m3_codes(shape, rng)
@@ -90,7 +90,7 @@ def fp8(block: tuple[int, int] | None, dtype: torch.dtype, **config: Any) -> Lay
         scales, wide = _scales(grid, dtype, rng, 2e-3)
         value = _times(numbers, _spread(wide, shape, size))
         if block is None:
-            return {"weight": codes, "weight_scale": scales.view(())}, value
+            return {"weight": codes, scale: scales.view(())}, value
         return {"weight": codes, "weight_scale_inv": scales}, value
 
     own = {
@@ -218,15 +218,21 @@ def ct_packed(
 ) -> Layout:
     """Integers of some bits without gaps."""
     weights: dict[str, Any] = {"num_bits": bits, "type": "int", "symmetric": symmetric}
-    weights |= {"strategy": "channel"} if group < 0 else {"strategy": "group", "group_size": group}
+    weights |= (
+        {"strategy": "group", "group_size": group} if group > 0 else {"strategy": "channel" if group else "tensor"}
+    )
     weights |= {"actorder": "group"} if order else {}
 
     def pack(shape: tuple[int, int], rng: Generator) -> Packed:
-        size = shape[1] if group < 0 else group
-        groups = (shape[0], shape[1] // size)
+        size = group if group > 0 else shape[1]
+        groups = (shape[0] if group else 1, shape[1] // size)
         codes, middle = rng.integers(0, 1 << bits, shape), 1 << (bits - 1)
         scales, wide = _scales(groups, dtype, rng, 0.3 / (1 << bits))
         zeros = np.full(groups, middle) if symmetric else rng.integers(0, 1 << bits, groups)
+        if not group:
+            zero = torch.tensor([zeros[0, 0] - middle]).char()
+            own = {"weight_packed": _words(codes, bits), "weight_shape": torch.tensor(shape), "weight_zero_point": zero}
+            return own | {"weight_scale": scales.view(1)}, _times(codes - zeros[0, 0], wide)
         group_D = np.arange(shape[1]) // size
         tensors = {"weight_packed": _words(codes, bits), "weight_scale": scales, "weight_shape": torch.tensor(shape)}
         if not symmetric:
@@ -289,6 +295,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "fp8-f16": fp8((24, 20), _F16, ignored_layers=["lm_head"]),
     "fp8-f32": fp8((16, 48), _F32),
     "fp8-tensor": fp8(None, _F32),
+    "fp8-tensor-inv": fp8(None, _BF16, "weight_scale_inv"),
     "fp8-ue8m0": fp8_powers((16, 24)),
     "awq": awq(16),
     "awq-lines": awq(-1, _BF16),
@@ -314,6 +321,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "ct-int3": ct_packed(3, 32, symmetric=False),
     "ct-int5": ct_packed(5, 16),
     "ct-int8-packed": ct_packed(8, 16, symmetric=False),
+    "ct-int4-tensor": ct_packed(4, 0, symmetric=False),
     "ct-nvfp4": nvfp4(modelopt=False),
     "modelopt-nvfp4": nvfp4(modelopt=True),
     "ct-mxfp4": mx(4),

@@ -96,7 +96,7 @@ class Headers(Checkpoint):
     def _load(self, name: str) -> Tensor:
         path = self._files.get(name)
         if path is None:
-            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files, self.told)}")
         kind, shape = tensor_headers(path)[name]
         if kind not in _KINDS:
             raise ModelError(f"{path}: tensor {name} has dtype {kind}, which is not known")

@@ -77,6 +77,9 @@ class Checkpoint:
         ModelError: the manifest, the index or a shard is damaged or they disagree.
     """
 
+    told = ""
+    """How the configuration says that weights are packed; empty if it says nothing."""
+
     _latest: tuple[Path, Any] | None = None
     """The file that was read last, open: each opening reads the table of all its tensors."""
 
@@ -104,13 +107,14 @@ class Checkpoint:
         """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
-            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files, self.told)}")
         foreign = self._files.keys() - expected
         parts = {start: [name for name in foreign if name.startswith(start)] for start in skipped}
         foreign = foreign.difference(*parts.values())
         unused = [name for name in foreign if name.endswith(TENSORS_IGNORED)]
         for name in sorted(foreign - set(unused)):
-            raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture{_packed_part(name)}")
+            more = _packed_part(name, self.told)
+            raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture{more}")
         unused += [f"{start}* ({len(names)} tensors)" for start, names in parts.items() if names]
         if unused:
             _LOG.info("%s: these tensors have no effect: %s", self.folder, ", ".join(sorted(unused)))
@@ -159,7 +163,7 @@ class Checkpoint:
     def _load(self, name: str) -> Tensor:
         path = self._files.get(name)
         if path is None:
-            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files)}")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files, self.told)}")
         try:
             if self._latest is None or self._latest[0] != path:
                 self._latest = path, safe_open(path, framework="pt")
@@ -176,22 +180,27 @@ _PARTS: Mapping[str, str] = {
     **dict.fromkeys(
         ("k_scale", "v_scale", "q_scale"), "scales of keys and values have no place here: take a file without"
     ),
-    **dict.fromkeys(PARTS, _UNTOLD),
 }
 """What it means that a tensor, by the end of its name, is left over."""
 
 
-def _packed_part(name: str) -> str:
-    """Say why a tensor of a packed weight may be left over; empty for others."""
-    told = _PARTS.get(name.rpartition(".")[2])
-    return f": {told}" if told else ""
+def _packed_part(name: str, told: str) -> str:
+    """Say why a tensor of a packed weight may be left over, of weights packed as was told; empty for others."""
+    end = name.rpartition(".")[2]
+    why = _PARTS.get(end) or (end in PARTS and (_says(told) or _UNTOLD))
+    return f": {why}" if why else ""
 
 
-def instead_of(name: str, there: Collection[str]) -> str:
+def _says(told: str) -> str:
+    return f"the configuration says {told}" if told else ""
+
+
+def instead_of(name: str, there: Collection[str], told: str = "") -> str:
     """Say what stands in place of a tensor that is missing: a packed one, or the same name behind another word."""
     prefix = name.removesuffix("weight")
-    if name != prefix and any(f"{prefix}{part}" in there for part in PARTS):
-        return f": {_UNTOLD}"
+    parts = [part for part in PARTS if name != prefix and f"{prefix}{part}" in there]
+    if parts:
+        return f", and {prefix}{parts[0]} is there: fetch the file again" if told else f": {_UNTOLD}"
     wrapped = next((one for one in sorted(there) if one.endswith(f".{name}")), "")
     return f", and {wrapped} is there: save the model itself, without what is wrapped around it" if wrapped else ""
 

@@ -27,6 +27,15 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale"
 """Ends of names of tensors that packed weights are known by, of any format."""
 
 
+AUTO_ROUND = frozenset({
+    "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym", "amp", "autoround_version", "batch_size",
+    "data_type", "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input", "gradient_accumulate_steps",
+    "iters", "low_gpu_mem_usage", "lr", "minmax_lr", "model_free", "nsamples", "scale_dtype", "seqlen", "super_bits",
+    "super_group_size", "to_quant_block_names",
+})  # fmt: skip
+"""What AutoRound says of its work in files of other formats. Rows are not rounded here, so theirs says nothing."""
+
+
 class FormatError(ModelError):
     """The tensors of a weight are not what the format says; the message names no file."""
 

@@ -68,7 +68,8 @@ def unpacked(words_RW: Tensor, bits: int, count: int) -> Tensor:
     """Return `count` codes [R, count], uint8, of rows of int32 words; the lowest bits come first, without gaps."""
     mask = (1 << bits) - 1
     if 8 % bits == 0:
-        bytes_RB = words_RW.contiguous().view(torch.uint8)
+        # Of a single column torch takes any stride for contiguous, and then gives no bytes of it.
+        bytes_RB = words_RW.reshape(-1).view(torch.uint8).view(len(words_RW), -1)
         codes = torch.stack([(bytes_RB >> shift) & mask for shift in range(0, 8, bits)], -1)
         return codes.flatten(1)[:, :count]
     step = max(1, _AT_ONCE // max(1, count))

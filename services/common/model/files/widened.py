@@ -16,7 +16,15 @@ from services.common.kernels.linear.packed_weight import Codes, packed
 from services.common.kernels.linear.weight import Weight
 from services.common.model.fields.errors import ModelError
 from services.common.model.files.checkpoint import Checkpoint, is_finite
-from services.common.model.files.weight_format import CodedFormat, Format, FormatError, Shape, TensorPart, WholeFormat
+from services.common.model.files.weight_format import (
+    SCALES,
+    CodedFormat,
+    Format,
+    FormatError,
+    Shape,
+    TensorPart,
+    WholeFormat,
+)
 
 _LOG = logging.getLogger(__name__)
 NOT_WHOLE = (
@@ -36,7 +44,7 @@ class WidenedCheckpoint:
 
     def __init__(self, source: Checkpoint, weight_format: Format) -> None:
         self.folder, self.revision, self.format = source.folder, source.revision, weight_format
-        self._source = source
+        self._source, source.told = source, weight_format.summary
         self._packed = frozenset(filter(None, map(self._prefix, source.names)))
 
     def tell(self, elements: int, dtype: torch.dtype) -> None:
@@ -142,11 +150,17 @@ class WidenedCheckpoint:
     def _read_parts(self, prefix: str, wanted: Mapping[str, TensorPart]) -> Mapping[str, Tensor]:
         """Return the tensors of a weight by their ends; those that are optional may be missing."""
         held = self._held(prefix)
-        return {
+        parts = {
             end: self._source.stored(f"{prefix}.{end}", part.shape, part.dtypes)
             for end, part in wanted.items()
             if not part.optional or f"{prefix}.{end}" in held
         }
+        for end, part in parts.items():
+            if part.dtype in SCALES and not part.is_meta and not is_finite(part):
+                raise ModelError(
+                    f"{self.folder}: {prefix} holds NaN, infinity or the like in its {end}; fetch it again"
+                )
+        return parts
 
     def _prefix(self, name: str) -> str:
         """Return the weight that a tensor holds a part of; empty if it is none or the file's plain weight."""

@@ -18,6 +18,7 @@ from services.common.model.files.kept import CodedWeights
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.spec import Attention
 from services.common.model.weights.weights import LayerWeights, read_layer
+from tests.support.host_blocks import host_blocks
 from tests.support.packed_checkpoints import LAYOUTS, awq, ct_packed, gptq, pack_checkpoint
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
@@ -52,7 +53,7 @@ def load_target(folder: Path, **options: Any) -> Target:
 
 
 def weights_of(target: Any) -> dict[str, Tensor]:
-    return dict(target._stack._blocks.named_parameters()) | dict(target._stack._blocks.named_buffers())
+    return dict(host_blocks(target).named_parameters()) | dict(host_blocks(target).named_buffers())
 
 
 @pytest.mark.parametrize("layout", ["fp8-bf16", "fp8-tensor", "ct-fp8-lines", "ct-fp8-lines-f32", "ct-fp8-tensor"])

@@ -22,6 +22,7 @@ from services.common.model.files.manifest import write_manifest
 from services.common.model.files.weight_formats import FORMATS, folder_format
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.weights.weights import model_shapes
+from tests.support.host_blocks import host_blocks
 from tests.support.packed_checkpoints import LAYOUTS, bfloat16_once, pack_checkpoint, packable
 from tests.support.tiny_checkpoints import HYBRIDS, TinyShape, write_tiny
 
@@ -150,8 +151,8 @@ def test_every_family_scores_as_its_twin(family: str, tmp_path: Path) -> None:
 
 def packed_tensors(target: Any) -> list[Tensor]:
     """All tensors of a model: of its blocks and tables."""
-    return [target.embed_VD, target.lm_head_VD, *dict(target._stack._blocks.named_parameters()).values(),
-            *(value for _, value in target._stack._blocks.named_buffers())]  # fmt: skip
+    blocks = host_blocks(target)
+    return [target.embed_VD, target.lm_head_VD, *blocks.parameters(), *blocks.buffers()]
 
 
 def test_sizes_are_told_before_weights_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,6 +234,37 @@ def test_scales_that_are_no_numbers_are_named(layout: str, tmp_path: Path) -> No
     edit(folder, lambda tensors: tensors[f"{UP}.{end}"].view(-1)[:1].fill_(float("nan")))
     with pytest.raises(ModelError, match=rf"{UP} holds NaN, infinity"):
         read_up(folder)
+
+
+def test_a_scale_of_infinity_is_named_where_numbers_are_divided_by_it(tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "ct-nvfp4")
+    edit(folder, lambda tensors: tensors[f"{UP}.weight_global_scale"].fill_(float("inf")))
+    with pytest.raises(ModelError, match=rf"{UP} holds NaN, infinity or the like in its weight_global_scale"):
+        load_target(folder)
+
+
+def test_words_of_a_single_column_are_unpacked() -> None:
+    words_1W = torch.tensor([[0x10, 0x32, 0x54]], dtype=torch.int32)
+    assert widen.unpacked(words_1W.t(), 4, 2).tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_two_scales_of_a_tensor_are_refused(tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "fp8-tensor")
+    edit(folder, lambda tensors: tensors.update({f"{UP}.weight_scale_inv": tensors[f"{UP}.weight_scale"].clone()}))
+    with pytest.raises(ModelError, match="weight_scale and weight_scale_inv stand beside one weight"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize("name", ["weight", "lm_head.weight_scale", "model.layers.9.mlp.up_proj.weight_scale"])
+def test_a_part_without_the_others_is_told_with_what_the_file_says(name: str, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "fp8-bf16")
+    if name == "weight":
+        edit(folder, lambda tensors: tensors.pop(f"{UP}.weight"))
+    else:
+        edit(folder, lambda tensors: tensors.update({name: torch.ones(1)}))
+    with pytest.raises(ModelError, match="the configuration says FP8, scales of 128 x 128") as caught:
+        load_target(folder)
+    assert "need quantization_config" not in str(caught.value)
 
 
 def test_biases_of_zeros_beside_packed_weights_are_left_alone_and_others_refused(tmp_path: Path) -> None:

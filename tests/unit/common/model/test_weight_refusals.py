@@ -1,6 +1,7 @@
 """Configurations of packed weights that are not read: each is refused by its key, with what to take instead."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def changed_ct(**changes: Any) -> dict[str, Any]:
 REFUSED: list[tuple[Any, str, str]] = [
     ({"bits": 4}, "quantization_config.quant_method: is missing", "original in bfloat16"),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method: 'bitsandbytes'", "AWQ, GPTQ"),
-    ({"quant_method": "mxfp4"}, "quant_method: 'mxfp4'", "dense model"),
+    ({"quant_method": "mxfp4"}, "quant_method: 'mxfp4'", "another model"),
     ({"quant_method": "fbgemm_fp8"}, "quant_method: 'fbgemm_fp8'", "compressed-tensors"),
     ({"quant_method": 3}, "quant_method", "wrong type"),
     ({"quant_method": "fp8", "activation_scheme": "static"}, "activation_scheme: 'static'", "-FP8-dynamic"),
@@ -62,7 +63,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (dict(CT) | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme", "without one"),
     (dict(CT) | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config", "quantised alone"),
     (dict(CT) | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config", "without transforms"),
-    (dict(CT) | {"quantization_status": "frozen"}, "quantization_status", "compressed"),
+    (dict(CT) | {"quantization_status": "calibration"}, "quantization_status", "compressed"),
 ]  # fmt: skip
 
 
@@ -85,6 +86,29 @@ def test_what_is_not_read_is_refused_by_name_with_what_to_take(
 def test_what_is_read_is_not_refused(layout: str) -> None:
     assert refusal({"quantization_config": dict(LAYOUTS[layout].config)}) == ""
     assert refusal({"text_config": {"quantization_config": dict(LAYOUTS[layout].config)}}) == ""
+
+
+_ROUND = {"bits": 4, "group_size": 128, "sym": True, "autoround_version": "0.5.1", "data_type": "int", "act_bits": 16,
+          "iters": 1000, "nsamples": 512, "super_bits": None, "amp": True, "desc_act": False}  # fmt: skip
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "compressed-tensors of 2024": dict(CT) | {
+        "quantization_status": "frozen",
+        "sparsity_config": {"format": "dense", "global_sparsity": 19.1, "registry_requires_subclass": False,
+                            "sparsity_structure": "unstructured"},
+    },
+    "AutoRound as GPTQ": _ROUND | {"quant_method": "gptq"},
+    "AutoRound as AWQ": _ROUND | {"quant_method": "awq", "zero_point": True, "version": "gemm"},
+    "GPTQModel": {"quant_method": "gptq", "method": "gptq", "format": "gptq", "checkpoint_format": "gptq", "bits": 4,
+                  "group_size": 128, "hyb_act": False, "pack_impl": "cpu", "offload_to_disk": True, "meta": {}},
+    "GPTQModel's AWQ": {"quant_method": "awq", "method": "awq", "format": "gemm", "bits": 4, "dynamic": None},
+    "in capitals": {"quant_method": "FP8", "weight_block_size": [128, 128]},
+}  # fmt: skip
+"""What tools wrote into files that people have, and says nothing of the numbers."""
+
+
+@each("name", PUBLISHED)
+def test_what_published_files_say_more_is_not_refused(name: str) -> None:
+    assert refusal({"quantization_config": PUBLISHED[name]}) == ""
 
 
 def test_plain_weights_are_not_refused() -> None:

@@ -14,8 +14,9 @@ from services.common.model.files.weight_format import Format, FormatFile
 KEY = "quantization_config"
 _BF16 = "take the original in bfloat16"
 _OTHERS: Mapping[str, str] = MappingProxyType({
+    "auto-round": "take the model's file in AutoRound's format auto_gptq, auto_awq or llm_compressor",
     "bitsandbytes": f"its files are for kernels of its own: {_BF16}, or save it as AWQ, GPTQ or compressed-tensors",
-    "mxfp4": "gpt-oss packs experts so, which are not served: take a dense model",
+    "mxfp4": "gpt-oss packs experts so, which is not served: take another model",
 })  # fmt: skip
 """Why some methods are not read."""
 
@@ -39,7 +40,8 @@ def read_format(fields: Fields) -> Format | None:
     own = fields.nested(KEY) or _beside(fields.source.parent)
     if not own:
         return None
-    method = own.take("quant_method", (str, type(None)), default=None)
+    told = own.take("quant_method", (str, type(None)), default=None)
+    method = told and told.lower()
     if method is None:
         raise own.error("quant_method", f"is missing: {_BF16}")
     if method not in FORMATS:

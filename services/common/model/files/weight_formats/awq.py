@@ -9,6 +9,7 @@ from torch import Tensor
 from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
+    AUTO_ROUND,
     SCALES,
     Beside,
     Format,
@@ -34,8 +35,8 @@ _INTS = frozenset({torch.int32})
 _REMEDY = "take a file packed for GEMM (AutoAWQ's default), or GPTQ, or compressed-tensors"
 _MAKING = frozenset({
     "backend", "do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse", "quantizer", "meta", "lm_head",
-    "desc_act", "sym", "true_sequential", "damp_percent",
-})  # fmt: skip
+    "desc_act", "sym", "true_sequential", "damp_percent", "offload_to_disk", "offload_to_disk_path", "pack_dtype",
+}) | AUTO_ROUND  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def read(fields: Fields) -> Format:
     one_of(fields, "version", ("gemm", None), _REMEDY)
     one_of(fields, "format", ("gemm", None), _REMEDY)
     one_of(fields, "checkpoint_format", ("gemm", None), _REMEDY)
+    one_of(fields, "method", ("awq", None), _REMEDY)
+    one_of(fields, "dynamic", (None, {}), "take a file with one width")
     one_of(fields, "zero_point", (True,), _REMEDY, default=True)
     names(fields, "modules_to_not_convert")
     group = group_size(fields)

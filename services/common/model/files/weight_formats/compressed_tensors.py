@@ -142,7 +142,7 @@ class Group:
         }
 
     def _zeros(self, shape: Shape, scales: Shape) -> TensorPart:
-        if self.layout != _PACKED:
+        if self.layout != _PACKED or scales == (1,):
             return TensorPart(scales, _INT8)
         return TensorPart((blocks(shape[0] * self.bits, 32), scales[-1]), _WORDS)
 
@@ -201,7 +201,9 @@ class Group:
         if told is not None and tuple(told.tolist()) != shape:
             raise FormatError(f"{prefix}.weight_shape: says {told.tolist()}, expected {list(shape)}")
         codes_FD = unpacked(parts["weight_packed"], self.bits, shape[1])
-        return codes_FD, self._middle(grid) if zero is None else unpacked(zero.t(), self.bits, grid[0]).t()
+        if zero is None or zero.dtype == torch.int8:  # that of a whole tensor is not packed
+            return codes_FD, self._middle(grid) + (0 if zero is None else zero.int())
+        return codes_FD, unpacked(zero.t(), self.bits, grid[0]).t()
 
     def _middle(self, grid: Shape) -> Tensor:
         return torch.full(grid, 1 << (self.bits - 1), dtype=torch.uint8)
@@ -274,10 +276,11 @@ def read(fields: Fields) -> Format:
         ModelError: it asks for what is not supported, or a key is malformed or not understood.
     """
     one_of(fields, "kv_cache_scheme", (None,), "keys and values are kept in bfloat16: take a file without one")
-    one_of(fields, "sparsity_config", (None, {}), "sparse weights are not read: take a file that is quantised alone")
+    sparse = fields.nested("sparsity_config")
+    one_of(sparse, "format", (None, "dense"), "sparse weights are not read: take a file that is quantised alone")
     one_of(fields, "transform_config", (None, {}), "rotated weights are not read: take a file without transforms")
-    one_of(fields, "moe_sparsity_config", (None,), "experts are not served")
-    one_of(fields, "quantization_status", ("compressed", None), "save the model compressed")
+    one_of(fields, "moe_sparsity_config", (None,), "experts that are left out are not served")
+    one_of(fields, "quantization_status", ("compressed", "frozen", None), "save the model compressed")
     layout = one_of(fields, "format", (*_LAYOUTS, _MIXED), _FORMATS)
     named = list(fields.take("config_groups", (dict,)))
     groups = fields.nested("config_groups")

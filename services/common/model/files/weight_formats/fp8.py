@@ -15,6 +15,7 @@ from services.common.model.files.weight_format import (
     EXPONENTS,
     SCALES,
     Format,
+    FormatError,
     Kind,
     Shape,
     TensorPart,
@@ -55,7 +56,7 @@ class Fp8:
     @property
     def ends(self) -> frozenset[str]:
         """The scale stands beside the codes."""
-        return frozenset({"weight", self._scale})
+        return frozenset({"weight", *self._scales})
 
     @property
     def idle(self) -> frozenset[str]:
@@ -63,13 +64,15 @@ class Fp8:
         return frozenset()
 
     @property
-    def _scale(self) -> str:
-        return _TENSOR if self.block is None else _BLOCKS
+    def _scales(self) -> tuple[str, ...]:
+        """Names of the scale; that of a whole tensor has either."""
+        return (_TENSOR, _BLOCKS) if self.block is None else (_BLOCKS,)
 
     def parts(self, prefix: str, shape: Shape) -> Mapping[str, TensorPart]:
         """Blocks at the ends may be shorter."""
         grid = (1,) if self.block is None else tuple(map(blocks, shape, self.block))
-        return {"weight": TensorPart(shape, _E4M3), self._scale: TensorPart(grid, SCALES | EXPONENTS)}
+        scale = TensorPart(grid, SCALES | EXPONENTS, optional=len(self._scales) > 1)
+        return {"weight": TensorPart(shape, _E4M3)} | dict.fromkeys(self._scales, scale)
 
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """Each code times its block's scale."""
@@ -90,7 +93,10 @@ class Fp8:
 
     def _grid(self, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         rows, columns = map(blocks, shape, self._sizes(shape))
-        return scales_of(parts[self._scale]).view(rows, columns)
+        found = [parts[name] for name in self._scales if name in parts]
+        if len(found) > 1:
+            raise FormatError(f"{_TENSOR} and {_BLOCKS} stand beside one weight: one of them must go")
+        return scales_of(found[0]).view(rows, columns)
 
 
 def read(fields: Fields) -> Format:

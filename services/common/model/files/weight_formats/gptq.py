@@ -9,6 +9,7 @@ from torch import Tensor
 from services.common.kernels.linear.packed_weight import Codes
 from services.common.model.fields.fields import Fields
 from services.common.model.files.weight_format import (
+    AUTO_ROUND,
     SCALES,
     Beside,
     Format,
@@ -35,12 +36,14 @@ _FOUR = 4
 _INTS = frozenset({torch.int32})
 _REMEDY = "take a file whose checkpoint_format is gptq or gptq_v2"
 _MAKING = frozenset({
-    "act_group_aware", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs", "damp_auto_increment",
-    "damp_percent", "dataset", "disable_exllama", "exllama_config", "lm_head", "max_input_length", "meta",
-    "model_file_base_name", "model_name_or_path", "model_seqlen", "module_name_preceding_first_block",
-    "modules_in_block_to_quantize", "mse", "pad_token_id", "static_groups", "tokenizer", "true_sequential",
-    "use_cuda_fp16", "use_exllama", "version",
-})  # fmt: skip
+    "act_group_aware", "backend", "batch_size", "block_name_to_quantize", "buffered_fwd", "cache_block_outputs",
+    "damp_auto_increment", "damp_percent", "dataset", "disable_exllama", "exllama_config", "fail_safe", "failsafe",
+    "foem", "gptaq", "gptaq_alpha", "gptaq_memory_device", "hessian_chunk_size", "hyb_act", "lm_head",
+    "max_input_length", "meta", "mock_quantization", "model_file_base_name", "model_name_or_path", "model_seqlen",
+    "module_name_preceding_first_block", "modules_in_block_to_quantize", "mse", "offload_to_disk",
+    "offload_to_disk_path", "pack_impl", "pad_token_id", "static_groups", "tokenizer", "true_sequential",
+    "use_cuda_fp16", "use_exllama", "v2", "v2_alpha", "v2_memory_device", "version",
+}) | AUTO_ROUND  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ def read(fields: Fields) -> Format:
     other = one_of(fields, "format", ("gptq", "gptq_v2", None), _REMEDY)
     one_of(fields, "is_marlin_format", (False, None), _REMEDY)
     one_of(fields, "pack_dtype", ("int32", None), "codes are read out of int32")
+    one_of(fields, "method", ("gptq", None), _REMEDY)
     one_of(fields, "rotation", (None,), "take a file without rotated weights")
     one_of(fields, "adapter", (None,), "merge the adapter")
     group: int = fields.take("group_size", (int,), default=128)

@@ -15,6 +15,7 @@ from services.common.model.families import read_target_spec
 from services.common.model.files.manifest import write_manifest
 from services.common.model.spec import Delta, Dense, Experts
 from services.common.model.weights.weights import elements, model_shapes
+from tests.support.host_blocks import host_blocks
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
 from tests.support.tiny_checkpoints import EXPERTS, SHARED, TinyShape, write_tiny
 from tests.unit.common.model.families.parity import deviation
@@ -216,7 +217,7 @@ def test_packed_experts_are_those_of_the_twin(layout: str, tmp_path: Path) -> No
 def assert_same(one: Target, other: Target) -> None:
     """All weights of feed-forward parts are equal."""
     assert (one.elements, one.products) == (other.elements, other.products)
-    for mine, theirs in zip(one._stack._blocks.layers, other._stack._blocks.layers, strict=True):  # type: ignore[attr-defined]
+    for mine, theirs in zip(host_blocks(one).layers, host_blocks(other).layers, strict=True):
         for name in ("router.router_FD", "gate_up_EFD", "down_EDF"):
             parts = [attrgetter(name)(getattr(layer.ffn, "experts", layer.ffn)) for layer in (mine, theirs)]
             assert torch.equal(*parts)
