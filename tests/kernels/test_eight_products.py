@@ -29,7 +29,7 @@ SOME, MORE = PersistentTiling(128, 48, 1, 4), PersistentTiling(256, 96, 1, 4)
 SUMMED = PersistentTiling(64, 40, 2, 4, Kind.ADDED)
 WIDE, SHARED = (
     PersistentTiling(128, 192, 1, 4, wide=True),
-    PersistentTiling(128, 96, 1, 4, share=2, across=2, wide=True),
+    PersistentTiling(128, 96, 1, 4, across=4, wide=True),
 )
 TABLES = (MEASURED, wide.MEASURED)
 CUTS = [(*weight, cut) for table in TABLES for weight, cuts in table.items() for cut in cuts.values() if cut]
@@ -67,7 +67,7 @@ LISTED = list(
 @each("own", LISTED)
 def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     assert own.shared_bytes <= SHARED_BYTES
-    assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
+    assert own.shared_bytes + CTA_BYTES <= PROCESSOR_BYTES
     assert own.lines in (WIDE_WIDTHS if own.wide else WIDTHS)
     assert own.halves * own.band <= own.lines
     assert own.band % (4 // own.halves) == 0
@@ -76,7 +76,7 @@ def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     if own.grouped and own.rows > 64:
         assert (own.subs + 1) * own.lines // 2 + 48 <= TAKEN
         return
-    parts = -(-own.ctas * own.threads // (4 * WARP))
+    parts = -(-own.threads // (4 * WARP))
     assert own.lines * (1 + own.grouped * own.subs) // 2 + 24 <= REGISTERS // 4 // WARP // parts
 
 
@@ -86,7 +86,7 @@ def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTi
     tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
     assert ctas % own.cluster == 0
     # Clusters of more than two find no room in what a group of multiprocessors has more than sixteen.
-    assert ctas == min(tiles * own.cluster, (PROCESSORS if own.cluster <= 2 else 128) * own.ctas)
+    assert ctas == min(tiles * own.cluster, PROCESSORS if own.cluster <= 2 else 128)
     height = own.height(rows)
     assert height <= own.rows
     assert height % (8 * own.across) == 0

@@ -51,7 +51,7 @@ def candidates(weight: Weight, rows: int, most: int) -> list[PersistentTiling]:
     serves, halves = eight_cut(lines, depth, rows, kind), 1 + (kind == Kind.GATED)
     assert serves is not None, "the rule cuts all of them"
     waves = [
-        fitted(kind, tall, band // halves, 1, share, 1, across)
+        fitted(kind, tall, band // halves, 1, share, across)
         for tall, band in _TILES
         for share, across in ((1, 1), (2, 1), (1, 2))
         if tall * share <= rows

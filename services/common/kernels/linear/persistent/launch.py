@@ -15,8 +15,7 @@ def source_of(tiling: PersistentTiling) -> Source:
     """Return what a compiler is given."""
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
-        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), kind=int(tiling.kind),
-        grouped=int(tiling.grouped),
+        across=tiling.across, wide=int(tiling.wide), kind=int(tiling.kind), grouped=int(tiling.grouped),
     )  # fmt: skip
     kind = "bf16" if tiling.wide else "e4m3" if tiling.grouped else "s8"
     instruction = wgmma("mma", tiling.lines, registers=False, kind=kind)

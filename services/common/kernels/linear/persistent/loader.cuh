@@ -22,8 +22,8 @@ struct WorkTiles {
         steps(columns / (SUBS * SUB)),
         rank(rank) {}
 
-  __device__ int line(int tile) const { return (ACROSS > 1 ? tile / parts * ACROSS + rank / SHARE : tile / parts) * BAND; }
-  __device__ int row(int tile) const { return (tile % parts * SHARE + (ACROSS > 1 ? rank % SHARE : rank)) * height; }
+  __device__ int line(int tile) const { return (tile / parts * ACROSS + (ACROSS > 1 ? rank : 0)) * BAND; }
+  __device__ int row(int tile) const { return (tile % parts * SHARE + (SHARE > 1 ? rank : 0)) * height; }
   // Steps of all of them.
   __device__ int total() const { return (count - first + apart - 1) / apart * steps; }
 };
@@ -44,7 +44,7 @@ struct TileLoader {
   __device__ void weights(int into) const {
     // Lines that several tiles of rows need are left for the later ones.
     const unsigned long long hint = tiles.parts > 1 ? USED : STREAMED;
-    const int row_part = ACROSS > 1 ? tiles.rank % SHARE : tiles.rank, line_part = ACROSS > 1 ? tiles.rank / SHARE : 0;
+    const int row_part = SHARE > 1 ? tiles.rank : 0;
     expect_bytes(ring.full_at(into), SUBS * tiles.height * SUB_BYTES + W_LOADED);
 #pragma unroll
     for (int part = 0; part < OWN_SUBS; ++part) {
@@ -53,18 +53,17 @@ struct TileLoader {
       for (int own = 0; own < OWN_HALVES; ++own) {
         const int half = (OWN_HALVES < HALVES ? row_part : 0) + own;
         load<(SHARE > 1)>(ring.weight(into, sub) + half * HALF * SUB_BYTES + cut * SUB_BYTES, weight_map,
-                          (step * SUBS + sub) * SUB, line + half * outputs + cut, ring.full_at(into),
-                          ((1u << SHARE) - 1) << line_part * SHARE, hint);
+                          (step * SUBS + sub) * SUB, line + half * outputs + cut, ring.full_at(into), EVERY_CTA, hint);
       }
     }
   }
 
   __device__ void rows(int into) const {
-    const int row_part = tiles.rank % SHARE, first = ACROSS > 1 ? tiles.rank / SHARE * (tiles.height / ACROSS) : 0;
+    const int first = ACROSS > 1 ? tiles.rank * (tiles.height / ACROSS) : 0;
 #pragma unroll
     for (int sub = 0; sub < SUBS; ++sub)
       load<(ACROSS > 1)>(ring.x(into, sub) + first * SUB_BYTES, x_map, (step * SUBS + sub) * SUB, row + first,
-                         ring.full_at(into), EVERY_SHARE << row_part, USED);
+                         ring.full_at(into), EVERY_CTA, USED);
   }
 
   // Weights do not come from the kernel before, so the first ones are asked for while it drains.

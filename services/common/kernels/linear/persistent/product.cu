@@ -71,10 +71,7 @@ __device__ __forceinline__ void release(TileLoader& loader, Turn& turn, int lane
   if (turn.later-- <= 0) return;
   const bool first = turn.stage == 0;
   const int stage = first ? STAGES - 1 : turn.stage - 1;
-  // Those that load lines or rows for this one.
-  const int rank = loader.tiles.rank;
-  const bool loads = SHARE == 1 || ACROSS == 1 || lane / SHARE == rank / SHARE || lane % SHARE == rank % SHARE;
-  if (lane < CLUSTER && loads) arrive_at(loader.ring.empty_at(stage), lane);
+  if (lane < CLUSTER) arrive_at(loader.ring.empty_at(stage), lane);
   if constexpr (BESIDE) {
     if (threadIdx.x == 0) loader.next(stage, turn.parity ^ first);
     __syncwarp();
@@ -171,7 +168,7 @@ __device__ __forceinline__ void sum_groups(Sum (&sums)[LINES / 2], TileLoader& l
     sum_stages(sums, loader, turn, group, lane, scales);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLUSTER, 1, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
     product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* line_scales,
             const float* row_scales, unsigned short* out, unsigned short* scaled, const unsigned short* stream,
             const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int height, int outputs,
@@ -186,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
   const WorkTiles tiles(rows, height, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
   const int total = tiles.total();
   allow_next();
-  begin_ring<STAGES, CLUSTER>(ring, FED * GROUPS * 4);
+  begin_ring<STAGES, CLUSTER>(ring, CLUSTER * GROUPS * 4);
 
   TileLoader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp >= GROUPS * 4) {

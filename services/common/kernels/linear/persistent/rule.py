@@ -79,7 +79,7 @@ def fits(cut: PersistentTiling, lines: int, depth: int) -> bool:
     if depth % cut.depth or lines % STORED_LINES or cut.band % (STORED_LINES // cut.halves):
         return False
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
-    parts = -(-cut.ctas * cut.threads // 128)
+    parts = -(-cut.threads // 128)
     beside = _BESIDE.get(cut.kind, 24) + (0 if cut.wide else _SCALES)
     if cut.lines // 2 + beside > _REGISTERS // 4 // 32 // parts:
         return False
@@ -99,7 +99,7 @@ def _candidates(kind: Kind, depth: int, wide: bool) -> Iterator[PersistentTiling
     halves = 1 + (kind == Kind.GATED)
     bands = range(16, _MOST_LINES // halves + 1, STORED_LINES)
     for rows, band, (share, across) in product(_TILE_ROWS, bands, _PAIRS):
-        cut = PersistentTiling(rows, band, 1, 1, kind, share, 1, across, wide)
+        cut = PersistentTiling(rows, band, 1, 1, kind, share, across, wide)
         stage = (cut.rows + cut.lines) * _SUB_BYTES
         subs = 2 if 2 * stage <= _STAGE_BYTES and depth % (2 * cut.depth) == 0 else 1
         stages = (_SHARED_BYTES - 1024) // (subs * stage + 16)

@@ -1,7 +1,7 @@
 // Sizes of a CTA's tiles.
 //
-// `build.cuh` defines ROWS of a tile, SUBS (swizzled rows of depth in a stage), STAGES, SHARE and ACROSS (CTAs of a cluster that
-// have the same lines, and the same rows), CTAS (of a multiprocessor), and what `lines.cuh` takes.
+// `build.cuh` defines ROWS of a tile, SUBS (swizzled rows of depth in a stage), STAGES, SHARE or ACROSS (CTAs of a cluster that
+// have the same lines, or the same rows), and what `lines.cuh` takes.
 
 #pragma once
 
@@ -19,7 +19,7 @@ constexpr bool ROOMY = GROUPED && GROUPS > 1;
 constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : ROOMY ? GROUP : 32);
 constexpr int LEFT = 24, TAKEN = 240;  // registers of a thread
 // What stands beside the sums of a tile is read before them where registers are left for it.
-constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) * (GROUPED ? 2 : 1) <= 128;
+constexpr bool EARLY = LINES * (BESIDE ? 2 : 1) * (GROUPED ? 2 : 1) <= 128;
 constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
 // CTAs that share lines load for one another different parts of a stage's depth, or different halves, or parts of the lines.
 constexpr int OWN_SUBS = SUBS % SHARE ? SUBS : SUBS / SHARE;
@@ -27,10 +27,10 @@ constexpr int OWN_HALVES = SUBS % SHARE && HALVES % SHARE == 0 ? HALVES / SHARE 
 constexpr int CUTS = SUBS % SHARE && HALVES % SHARE ? SHARE : 1;
 constexpr int LINE_BOX = CUTS > 1 ? HALF / CUTS : BAND;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB), W_LOADED = SUBS * HALVES * CUTS * LINE_BOX * SUB_BYTES;
-// CTAs that a stage's tiles of one CTA go to, and a mask of those with the rows of the cluster's first.
-constexpr int FED = SHARE + ACROSS - 1;
-constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
+// A mask of a cluster's CTAs.
+constexpr unsigned EVERY_CTA = (1u << CLUSTER) - 1;
 
+static_assert(SHARE == 1 || ACROSS == 1, "a cluster has lines in common, or rows");
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
 constexpr int STORED = KIND == PLAIN ? 4 : 2;
 static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");

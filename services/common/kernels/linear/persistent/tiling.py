@@ -26,10 +26,9 @@ _SHARED_BYTES, _STAGE_BYTES, _LONG_STAGE_BYTES, _MOST_STAGES = 231_424, 24 * 102
 class PersistentTiling(NamedTuple):
     """Rows and lines of a tile (of a gated weight in each half), swizzled rows of a stage, stages, and what follows.
 
-    `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
-    multiprocessor has room for `ctas`. `wide` numbers are bfloat16; `grouped` ones are e4m3 codes with scales for each
-    128 inputs, else there are whole numbers. None of it changes a bit: every sum adds up in
-    order of depth.
+    `share` CTAs of a cluster have the same lines, or `across` CTAs the same rows; they load them for one another.
+    `wide` numbers are bfloat16; `grouped` ones are e4m3 codes with scales for each 128 inputs, else there are whole
+    numbers. None of it changes a bit: every sum adds up in order of depth.
     """
 
     rows: int
@@ -38,7 +37,6 @@ class PersistentTiling(NamedTuple):
     stages: int
     kind: Kind = Kind.PLAIN
     share: int = 1
-    ctas: int = 1
     across: int = 1
     wide: bool = False
     grouped: bool = False
@@ -103,7 +101,7 @@ class PersistentTiling(NamedTuple):
         """Return the CTAs: no more than run at once, each of which takes one tile after the other."""
         if self.cluster > _PAIR:
             processors -= processors % _GROUPED
-        return min(self.tiles(rows, outputs), processors * self.ctas // self.cluster) * self.cluster, 1
+        return min(self.tiles(rows, outputs), processors // self.cluster) * self.cluster, 1
 
 
 HEAD_LINES = 24_576
