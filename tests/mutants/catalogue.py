@@ -252,8 +252,8 @@ ACCEPTANCE = (
     Mutant(
         "speculation-off-is-ignored",
         STATE,
-        "draft_limit=0 if speculation.off else speculation.max_draft",
-        "draft_limit=speculation.max_draft",
+        "draft_limit=spec.speculation.cap",
+        "draft_limit=spec.speculation.max_draft",
         NO_DRAFTS,
     ),
 )

@@ -113,3 +113,8 @@ class SpeculationParams:
 
     off: bool = False
     max_draft: int | None = None
+
+    @property
+    def cap(self) -> int | None:
+        """The longest draft that the request takes: 0 while it is off, None without a limit."""
+        return 0 if self.off else self.max_draft

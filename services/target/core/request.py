@@ -129,8 +129,3 @@ class Request:
         if len(self.tokens) == len(self.spec.token_ids):
             return self.spec
         return replace(self.spec, token_ids=tuple(self.tokens))
-
-    @property
-    def draft_cap(self) -> int | None:
-        """Longest draft this request wants; 0 with speculation off, None without a limit."""
-        return 0 if self.spec.speculation.off else self.spec.speculation.max_draft

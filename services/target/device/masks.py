@@ -144,7 +144,7 @@ class Masks:
 
     def _walk_ahead(self, rows: Sequence[Row]) -> None:
         for _, seat, offered in rows:
-            _walker(seat).ahead(offered.tokens[: seat.most_drafts])
+            _walker(seat).ahead(offered.tokens[: seat.spec.speculation.cap])
 
     def _choices(
         self, slots: Sequence[int], width: int, number: int, ran: torch.cuda.Event | None
@@ -168,7 +168,7 @@ class Masks:
     def _choose(self, row: Row, choices: Sequence[int], width: int) -> None:
         """Writes the masks of a row that are not masks of its choices alone, and those."""
         slot, seat, offered = row
-        drafts = offered.tokens[: seat.most_drafts]
+        drafts = offered.tokens[: seat.spec.speculation.cap]
         # Rows of a chain have their masks where they are read, those of a tree get theirs from a path's.
         there = not drafts or offered.rows[len(drafts) - 1] == len(drafts)
         path_MN = (self._masks[slot] if there else self._room_BWN[0])[: len(drafts) + 1]
@@ -205,7 +205,7 @@ class Masks:
 
     def _fill(self, rows: Sequence[Row], width: int) -> None:
         """Fills masks of rows; those of several at a time, where a grammar alone rules them."""
-        tokens = [offered.tokens[: seat.most_drafts] for _, seat, offered in rows]
+        tokens = [offered.tokens[: seat.spec.speculation.cap] for _, seat, offered in rows]
         paths = [self._room_BWN[index, : len(drafts) + 1] for index, drafts in enumerate(tokens)]
         work = [_walker(seat).fill for _, seat, _ in rows], paths, tokens
         fill = map if self._threads is None or not self._at_once(rows) else self._threads.map
@@ -228,7 +228,7 @@ class Masks:
         if there:
             walked_K[:walked] = allowed
             return
-        rows = [0, *offered.rows[: seat.most_drafts]][: walked + 1]
+        rows = [0, *offered.rows[: seat.spec.speculation.cap]][: walked + 1]
         walked_K[[row - 1 for row in rows[1:]]] = allowed
         # A copy by places takes ten times as long.
         self._masks[slot][slice(walked + 1) if rows[-1] == walked else rows] = path_MN[: walked + 1]
@@ -256,7 +256,7 @@ class Masks:
 
     def _mended(self, seat: HostSlot, offered: Path) -> Path:
         """The same path where nothing breaks its rule."""
-        tokens = [*offered.tokens[: seat.most_drafts]]
+        tokens = [*offered.tokens[: seat.spec.speculation.cap]]
         mended = _walker(seat).mended(tokens)
         return offered if mended == tokens else Path(offered.rows, [*mended, *offered.tokens[len(mended) :]])
 

@@ -63,14 +63,6 @@ class HostSlot:
             self.walker.commit(tokens)
 
     @property
-    def most_drafts(self) -> int:
-        """The longest draft that the request takes."""
-        speculation = self.spec.speculation
-        if speculation.off or speculation.max_draft is None:
-            return 0 if speculation.off else 1 << 40
-        return speculation.max_draft
-
-    @property
     def plain(self) -> bool:
         """True when the next tokens are the argmax of raw logits: no noise, no processor, no mask."""
         return self.raw_greedy and not self.masked and self.generated >= self.spec.stopping.min_tokens
@@ -231,14 +223,14 @@ def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
     The masks of a request with a rule know which stop tokens come too early: all others end it. They begin to rule it
     when they are first made.
     """
-    sampling, stopping, speculation = spec.sampling, spec.stopping, spec.speculation
+    sampling, stopping = spec.sampling, spec.stopping
     return SlotParams(
         max_tokens=stopping.max_tokens,
         context_limit=settings.context_limit,
         min_tokens=0 if spec.grammar else stopping.min_tokens,
         stop_ids=stop_ids(spec, settings),
         **{field.name: getattr(sampling, field.name) for field in fields(sampling)},
-        draft_limit=0 if speculation.off else speculation.max_draft,
+        draft_limit=spec.speculation.cap,
     )
 
 

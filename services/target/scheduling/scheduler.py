@@ -183,8 +183,10 @@ class Scheduler:
             return
         rows = frozenset(plan.rows)
         for outcome in outcomes:
+            if outcome.drafted or outcome.slot not in rows:
+                continue
             request = self._roster.at(outcome.slot, outcome.epoch)
-            if not outcome.drafted and outcome.slot in rows and request is not None and request.draft_cap != 0:
+            if request is not None and request.spec.speculation.cap != 0:
                 self._policy.missed(request.uid)
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
@@ -293,7 +295,7 @@ class Scheduler:
     def _chunks(self, rows: bool, burst: bool) -> tuple[Chunk, ...]:
         chunks, complete = self._roster.chunks(self._settings.prompt_tokens(rows, burst), self._settings.segment)
         for request in complete:
-            self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)
+            self._policy.join(request.uid, request.spec.speculation.cap, request.limit - len(request.tokens) - 1)
             self._turns.join(request)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
 
