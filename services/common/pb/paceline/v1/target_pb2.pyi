@@ -288,6 +288,7 @@ class Ask(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The gateway's id of the question, unique within the session like those of requests."""
     tenant: builtins.str
@@ -296,6 +297,10 @@ class Ask(google.protobuf.message.Message):
     """Idempotency key."""
     owner: builtins.str
     """The generation that asks, as in Start."""
+    ended: builtins.bool
+    """Told, not asked: the generation has ended on another target with an answer, and its key is kept here too, for when that target leaves.
+    There is no answer; an older target answers as if it were asked.
+    """
     def __init__(
         self,
         *,
@@ -303,8 +308,9 @@ class Ask(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         idempotency_key: builtins.str = ...,
         owner: builtins.str = ...,
+        ended: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["idempotency_key", b"idempotency_key", "owner", b"owner", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "idempotency_key", b"idempotency_key", "owner", b"owner", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
 
 global___Ask = Ask
 
