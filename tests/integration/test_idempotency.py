@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+import pytest
 
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason, overloaded
@@ -156,6 +157,49 @@ async def test_a_duplicate_is_refused_by_a_target_that_refused_the_first_before(
         await refused(one, other)
         await firsts.complete()
         assert all(start.idempotency_key for target in targets for start in target.starts)
+
+
+@pytest.mark.parametrize("drains", [True, False])
+async def test_a_duplicate_is_refused_after_the_target_left_on_which_its_request_had_ended(
+    tmp_path: Path, drains: bool
+) -> None:
+    """By a gateway, too, that did not serve the first one; also when the target is back and knows nothing."""
+    targets = [fake(0), fake(1)]
+    async with gateways(tmp_path, targets, live=2) as (one, other):
+        for answer in await asyncio.gather(*(one.ask(asked(key, 2)) for key in KEYS)):
+            assert answer.final is not None
+        await until(lambda: sum(len(target.kept) for target in targets) == len(KEYS))
+        assert all(target.starts for target in targets)
+        if drains:
+            targets[0].drain()
+            await refused(one, other)
+        await targets[0].die()
+        await refused(one, other)
+        await begin_anew(targets[0])
+        await asyncio.gather(ready(one, 2), ready(other, 2))
+        await refused(one, other)
+
+
+async def test_a_key_whose_request_gave_no_answer_is_kept_by_nobody(tmp_path: Path) -> None:
+    """Its client left before the end."""
+    targets = [fake(0), fake(1)]
+    async with gateways(tmp_path, targets, live=2) as (one, _):
+        for target in targets:
+            target.hold(1)
+        first = one.stub.Generate(asked(KEYS[0]))
+        await until(lambda: any(target.committed for target in targets))
+        first.cancel()
+        await until(lambda: not any(target.active for target in targets))
+        for target in targets:
+            target.keys = KeyStore()
+            target.go_on()
+        assert (await one.ask(asked(KEYS[0], 2))).final is not None
+
+
+async def begin_anew(target: FakeTarget) -> None:
+    """Starts a target that knows no key."""
+    target.keys = KeyStore()
+    await target.start()
 
 
 async def test_a_target_that_cannot_answer_is_not_asked(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.version = version
         self.script = script
         self.asks: list[target_pb2.Ask] = []
+        self.kept: list[target_pb2.Ask] = []
         self.uses: list[target_pb2.Use] = []
         self.tally = Tally()
         self.secrets: set[str] = set()
@@ -75,6 +76,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> str:
         """Serves; returns host:port."""
+        self._draining = False
         self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(SERVER_OPTIONS))
         target_pb2_grpc.add_TargetServiceServicer_to_server(self, self._server)
         self.port = self.port or free_port()  # one that it finds free again after it died
@@ -238,9 +240,14 @@ class FakeSession:
 
     def _ask(self, ask: target_pb2.Ask) -> None:
         assert self._target.keys is not None, "a target that did not offer to answer was asked"
+        claim, now = Claim(ask.tenant, ask.idempotency_key, ask.owner, 0), time.monotonic()
+        if ask.ended:
+            self._target.kept.append(ask)
+            self._target.keys.note(claim, now)
+            return
         self._target.asks.append(ask)
         try:
-            self._target.keys.check(Claim(ask.tenant, ask.idempotency_key, ask.owner, 0), time.monotonic())
+            self._target.keys.check(claim, now)
         except PacelineError as error:
             self._refuse(ask.request_id, error)
         else:

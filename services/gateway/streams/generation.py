@@ -78,9 +78,9 @@ class Generation:
         self._tail = self._text.finish().text
         self._finish = FinishReason.DEADLINE
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, answered: bool) -> None:
         """Tells the target what was delivered: the rest counts as discarded, and what still runs is cancelled."""
-        self._journey.abandon(self.delivered, reason)
+        self._journey.abandon(self.delivered, reason, answered)
 
     def _advanced(self, update: Update) -> Delta:
         end = update.end

@@ -103,11 +103,13 @@ class MigratingRequest:
             end = Lost("no answer to the cancellation")
         self._count(attempt, end)
 
-    def abandon(self, tokens_kept: int, reason: str) -> None:
-        """Cancels on the target without waiting.
+    def abandon(self, tokens_kept: int, reason: str, answered: bool = False) -> None:
+        """Cancels on the target without waiting; the key of a request that is `answered` is kept by another pair, too.
 
         A target whose request has ended is told too, so that it settles its tokens at once.
         """
+        if answered and self._job.key:
+            self._pool.keep(self.pair_id, self._job)
         attempt = self._release(tokens_kept, reason)
         if attempt is not None:
             self.totals.add(Usage(), attempt.observed)

@@ -231,7 +231,7 @@ class Stream:
             self.permit.close()
         generation = self.generation
         if generation is not None:
-            generation.close("slow_client" if self.overflowed else "cancel")
+            generation.close("slow_client" if self.overflowed else "cancel", self._ended)
             self.call.ran(generation.pair_id, generation.totals, len(generation.prompt) if self.counted else 0)
             self.generation = None  # it knows the stream: together they would keep the call until a collection
 

@@ -123,6 +123,14 @@ class Link:
         session = self._session
         return session.ask(job) if session and "ask" in session.features else None
 
+    def keep(self, job: RoutedRequest) -> bool:
+        """Has the target keep the key of a request that has ended elsewhere; whether it will."""
+        session = self._session
+        if session is None or "ask" not in session.features or self.candidate() is None:
+            return False
+        session.keep(job)
+        return True
+
     def settled(self, longest_s: float) -> bool:
         """The target has taken requests for so long, and this gateway has not lost it within that time."""
         session = self._session

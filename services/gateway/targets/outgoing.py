@@ -49,9 +49,11 @@ def start(name: str, job: RoutedRequest, committed: list[int], timeout_s: float)
     )
 
 
-def ask(name: str, job: RoutedRequest) -> target_pb2.SessionRequest:
-    """Asks whether another generation holds the key of `job`."""
-    question = target_pb2.Ask(request_id=name, tenant=job.tenant.name, idempotency_key=job.key, owner=job.request_id)
+def ask(name: str, job: RoutedRequest, ended: bool = False) -> target_pb2.SessionRequest:
+    """Asks whether another generation holds the key of `job`, or tells that `job` has `ended` on another target."""
+    question = target_pb2.Ask(
+        request_id=name, tenant=job.tenant.name, idempotency_key=job.key, owner=job.request_id, ended=ended
+    )
     return target_pb2.SessionRequest(ask=question)
 
 

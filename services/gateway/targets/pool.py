@@ -140,6 +140,14 @@ class Pool:
             if error is not None:
                 raise error
 
+    def keep(self, pair_id: str, job: RoutedRequest) -> None:
+        """Has another pair keep the key of a job that has ended on this one, which may leave before the key expires.
+
+        It is the first that takes work of those that the key leads to: where a duplicate is sent, or asks, then.
+        """
+        found = self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1)
+        any(link.keep(job) for link in found if link.pair_id != pair_id)
+
     def _others(self, chosen: Link, job: RoutedRequest) -> list[Link]:
         """Who may hold the job's key beside the chosen one: no more behind one that has long been there.
 

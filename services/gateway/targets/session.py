@@ -117,12 +117,15 @@ class Session:
 
         A target that is lost counts as not holding it.
         """
-        self._names += 1
-        name = f"{job.request_id}/{self._names}"
+        name = self._name(job)
         answer: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
         self._asked[name] = answer
         self._send(outgoing.ask(name, job))
         return answer
+
+    def keep(self, job: RoutedRequest) -> None:
+        """Has the key kept of a request that has ended on another target."""
+        self._outgoing.put_nowait(outgoing.ask(self._name(job), job, ended=True))
 
     def state(self, stated: Use) -> asyncio.Future[Standing | None]:
         """States what a tenant has at this gateway; the answer is None when the session is lost before it comes."""
@@ -136,10 +139,13 @@ class Session:
         self._heartbeat.expect()
         self._outgoing.put_nowait(frame)
 
-    def _attempt(self, job: RoutedRequest, committed: int, outbox: Outbox) -> Attempt:
+    def _name(self, job: RoutedRequest) -> str:
         """Names are never used twice in a session, so late news cannot reach another request."""
         self._names += 1
-        attempt = Attempt(f"{job.request_id}/{self._names}", committed, outbox, self._cancel)
+        return f"{job.request_id}/{self._names}"
+
+    def _attempt(self, job: RoutedRequest, committed: int, outbox: Outbox) -> Attempt:
+        attempt = Attempt(self._name(job), committed, outbox, self._cancel)
         self._attempts[attempt.name] = attempt
         return attempt
 

@@ -40,7 +40,8 @@ class Cancel:
 class CheckKey:
     """A gateway that starts a request elsewhere asks whether one of another ``owner`` holds its idempotency key here.
 
-    The answer goes to the session under ``request_id``: refused if so, otherwise moved.
+    The answer goes to the session under ``request_id``: refused if so, otherwise moved. Of one that has ``ended`` on
+    another target the key is kept here too, without an answer.
     """
 
     session: int
@@ -48,6 +49,7 @@ class CheckKey:
     tenant: str
     key: str
     owner: str
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ class Claim:
 
 
 class KeyStore:
-    """Holds keys while their request runs and `keep_s` seconds after.
+    """Holds keys while their request runs and `keep_s` seconds after, and those of requests that ended elsewhere.
 
     A named tenant holds at most `tenant_capacity` of the `capacity` keys. Callers without a name share one tenant,
-    which may hold all.
+    which may hold all. What is noted of other targets takes no room of these: of too many the oldest are forgotten.
     """
 
     def __init__(self, keep_s: float = 60.0, capacity: int = 65_536, tenant_capacity: int = 8_192) -> None:
@@ -42,6 +42,7 @@ class KeyStore:
         self._count: Counter[str] = Counter()
         self._held: dict[tuple[str, str], tuple[Claim, float]] = {}
         self._ending: deque[tuple[float, tuple[str, str]]] = deque()
+        self._noted: dict[tuple[str, str], tuple[Claim, float]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -49,8 +50,8 @@ class KeyStore:
     def check(self, claim: Claim, now: float) -> None:
         """Raises ALREADY_EXISTS/DUPLICATE when another owner holds the key."""
         self.sweep(now)
-        held = self._held.get(claim.name)
-        if held is not None and (held[0].owner != claim.owner or not claim.owner):
+        holders = [held[0].owner for held in (self._held.get(claim.name), self._noted.get(claim.name)) if held]
+        if any(owner != claim.owner or not owner for owner in holders):
             raise PacelineError(
                 Code.ALREADY_EXISTS, Reason.DUPLICATE, "a request with this idempotency key is running or has ended"
             )
@@ -85,6 +86,14 @@ class KeyStore:
             self._held[claim.name] = claim, until
             self._ending.append((until, claim.name))
 
+    def note(self, claim: Claim, now: float) -> None:
+        """Keeps the key of a request that has ended on another target, which may leave before the time is over."""
+        self.sweep(now)
+        self._noted.pop(claim.name, None)
+        self._noted[claim.name] = claim, now + self._keep_s
+        if len(self._noted) > self._capacity:
+            del self._noted[next(iter(self._noted))]
+
     def forget(self, claim: Claim) -> None:
         """Frees the key of a request that left without an end: it may be claimed again at once."""
         if self._runs(claim):
@@ -96,6 +105,11 @@ class KeyStore:
             _, name = self._ending.popleft()
             if name in self._held and self._held[name][1] <= now:
                 self._drop(name)
+        while self._noted:
+            name = next(iter(self._noted))
+            if self._noted[name][1] > now:
+                return
+            del self._noted[name]
 
     def _drop(self, name: tuple[str, str]) -> None:
         tenant, _ = name

@@ -102,8 +102,12 @@ class RequestHandler:
 
     def _check_key(self, check: CheckKey, now: float) -> None:
         """Answers while draining too: other targets cannot know what runs here."""
+        claim = Claim(check.tenant, check.key, check.owner, uid=0)
+        if check.ended:
+            self._keys.note(claim, now)
+            return
         try:
-            self._keys.check(Claim(check.tenant, check.key, check.owner, uid=0), now)
+            self._keys.check(claim, now)
         except PacelineError as error:
             self._emitter.refuse(check.session, check.request_id, error)
         else:

@@ -47,7 +47,7 @@ class Reader:
             ask = frame.ask
             _check_id(ask.request_id)
             self._parts.submit(
-                CheckKey(self._session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner)
+                CheckKey(self._session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner, ask.ended)
             )
         elif kind == "use":
             self._use(frame.use)

@@ -24,6 +24,33 @@ def test_a_key_is_held_while_running_and_sixty_seconds_after() -> None:
     keys.claim(claim("key", "second"), 1060.0)
 
 
+def test_a_key_that_is_noted_is_kept_as_long_as_one_that_ended_here() -> None:
+    """Its own request may still come, moved or asked for again; another's may not."""
+    keys = KeyStore()
+    keys.note(claim("key"), 0.0)
+    for now in (0.0, 59.9):
+        with pytest.raises(PacelineError) as caught:
+            keys.claim(claim("key", "second"), now)
+        assert caught.value.reason is Reason.DUPLICATE
+        keys.check(claim("key"), now)
+        keys.check(claim("key", tenant="other"), now)
+    keys.claim(claim("key", "second"), 60.0)
+
+
+def test_a_noted_key_takes_no_room_of_those_that_run_here() -> None:
+    """Of too many the oldest are forgotten; one that is noted again is kept anew."""
+    keys = KeyStore(capacity=2, tenant_capacity=2)
+    for now, key in enumerate(("0", "1", "0", "2")):
+        keys.note(claim(key), float(now))
+    keys.check(claim("1", "second"), 3.0)
+    for key in ("0", "2"):
+        with pytest.raises(PacelineError):
+            keys.check(claim(key, "second"), 3.0)
+    for key in ("3", "4"):
+        keys.claim(claim(key), 3.0)
+    assert len(keys) == 2
+
+
 def test_tenants_do_not_share_keys_and_no_key_is_no_key() -> None:
     """Neither blocks the other."""
     keys = KeyStore()
