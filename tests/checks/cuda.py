@@ -145,7 +145,7 @@ def of_experts(full: bool) -> Iterator[Program]:
         more = shape._replace(rated=True, followed=True)
         for each in (shape, more)[: 1 if shape.coded else 2]:
             yield Program("row", str(each), row_of_experts.source_of(each))
-        for places, gated in product((16, 32, 64, tiles_of_experts.PLACES), (True, False)):
+        for places, gated in product((16, 32, 64, 96, tiles_of_experts.PLACES), (True, False)):
             sizes = (hidden, inner) if gated else (inner, hidden)
             tile = tiles_of_experts.TileShape(*sizes, top_k, gated, *own, places)
             if tile.fits():

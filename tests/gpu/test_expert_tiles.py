@@ -18,6 +18,7 @@ from tests.kernels.gpu.devices import randn
 
 COUNT, TOP_K, TRITON = 6, 3, Tiling(32, depth=128)
 TILES = tiling(2048 * 8, 128)
+HIGHER = Tiling(16, depth=128), Tiling(64, depth=128), Tiling(64, depth=128, more=32)
 
 
 def normed_rows(rows: int, hidden: int, waits: bool) -> Normed:
@@ -61,7 +62,7 @@ def test_low_tiles_have_the_bits_of_programs(kind: str, hidden: int, inner: int,
         got = {}
         for programs in (True, False):
             with mock.patch.object(kernel, "tile_shape", return_value=None) if programs else nullcontext():
-                for cut in (TRITON, Tiling(16, depth=128), Tiling(64, depth=128)) if rows > 16 else (TRITON,):
+                for cut in (TRITON, *HIGHER) if rows > 16 else (TRITON,):
                     routes = routes_of(spread, rows)
                     parts_TKD = multiply_experts(normed, routes, stack, EPS, cut)
                     got[programs, cut] = parts_TKD[routes.ids_TK < COUNT]

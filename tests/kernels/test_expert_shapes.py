@@ -87,12 +87,16 @@ def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+def scales_of(shift: int) -> ExpertScales:
+    return ExpertScales(numbers(8, 1, 1, dtype=torch.int32), shift, True)
+
+
 def stack_of(
     hidden: int = 2048, inner: int = 768, shift: int | None = None, at_2E: Tensor | None = None
 ) -> ExpertStack:
     if shift is None:
         return ExpertStack(numbers(8, 2 * inner, hidden), numbers(8, hidden, inner), at_2E)
-    scales = ExpertScales(numbers(8, 1, 1, dtype=torch.int32), shift, True)
+    scales = scales_of(shift)
     codes = numbers(8, 2 * inner, hidden, dtype=torch.uint8), numbers(8, hidden, inner, dtype=torch.uint8)
     return ExpertStack(*codes, scales=(scales, scales))
 
@@ -121,9 +125,9 @@ def test_only_a_row_alone_of_shapes_that_fit_is_one_launch() -> None:
 @pytest.mark.usefixtures("every_gpu")
 def test_prompts_and_few_rows_of_codes_go_by_tiles() -> None:
     """The cut of long prompts has the places that a tile has; those of fewer rows do, where they are codes."""
-    x_TD, one = numbers(64, 2048), ExpertScales(numbers(8, 1, 1, dtype=torch.int32), 3, True)
+    x_TD, one = numbers(64, 2048), scales_of(4)
     for coded, pairs in ((coded, pairs) for coded in (False, True) for pairs in (3, 8, 128, 2048, 8192, 16384, 65536)):
-        stack, places = stack_of(shift=3 if coded else None), tiling(pairs, 128, coded).places
+        stack, places = stack_of(shift=4 if coded else None), tiling(pairs, 128, coded).places
         scales = one if coded else None
         shape = tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, places, 8, 768)
         assert (shape is not None) == (coded or pairs >= 128 * 64), (coded, pairs)
@@ -131,8 +135,20 @@ def test_prompts_and_few_rows_of_codes_go_by_tiles() -> None:
     stack = stack_of()
     for x in (numbers(64, 2048, dtype=torch.float32), numbers(64, 2048 + 32)):
         assert tiles_kernel.tile_shape(x, stack.gate_up_EFD, None, tiles.PLACES, 8, 768) is None
-    scales = ExpertScales(numbers(8, 1, 1, dtype=torch.int32), 2, True)
-    assert tiles_kernel.tile_shape(x_TD, stack.gate_up_EFD, scales, tiles.PLACES, 8, 768) is None
+
+
+@pytest.mark.usefixtures("every_gpu")
+@pytest.mark.parametrize(
+    ("places", "inner", "shift"), [(tiles.PLACES, 768, 4), (tiles.PLACES, None, 5), (16, 768, 3), (16, None, 4)]
+)
+def test_tiles_take_scales_of_all_that_a_warp_ends(places: int, inner: int | None, shift: int) -> None:
+    """Of the first product, which is gated, and of the last one, where there is no inner part."""
+    depth, outputs, lines = (2048, inner, 2 * inner) if inner else (768, 2048, 2048)
+    x_TD, weight_EFD = numbers(64, depth), numbers(8, lines, depth, dtype=torch.uint8)
+    shapes = [
+        tiles_kernel.tile_shape(x_TD, weight_EFD, scales_of(each), places, 8, outputs) for each in (shift - 1, shift)
+    ]
+    assert shapes[0] is None and shapes[1] is not None
 
 
 def test_no_row_on_a_cpu_asks_for_a_gpu() -> None:

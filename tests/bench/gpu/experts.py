@@ -35,7 +35,7 @@ from services.common.kernels.experts.kernel import (
     route,
     sort,
 )
-from services.common.kernels.experts.tiling import Tiling, tiling
+from services.common.kernels.experts.tiling import Tiling, in_tiles, tiling
 from services.common.kernels.linear import Normed, linear_normed
 from services.common.kernels.linear.cublas import keep_order
 
@@ -245,7 +245,7 @@ def floor(layers: Sequence[Layer], rows: int) -> tuple[float, float]:
 
 def candidates(shape: Shape, rows: int) -> tuple[Tiling, ...]:
     """Return tilings for so many rows, our own first: tiles as high as its own, half and twice that."""
-    own = tiling(rows * shape.top_k, shape.count)
+    own = own_cut(rows * shape.top_k, shape.count)
     heights = dict.fromkeys((own.rows, max(16, own.rows // 2), min(128, 2 * own.rows)) if rows > FEW else (own.rows,))
     return tuple(dict.fromkeys((own, *(cut for height in heights for cut in cuts(height, tiny=False)))))
 
@@ -271,10 +271,15 @@ def each_of_table(layers: Sequence[Layer], rows: int) -> Iterator[str]:
         yield f"{layers[0].shape.name} {rows:5} up {up - routed:6.1f} down {down - up:6.1f} whole {whole:7.1f} {cut}"
 
 
+def own_cut(pairs: int, experts: int) -> Tiling:
+    """Return how so many pairs are cut where CUDA C++ serves."""
+    return in_tiles(pairs, experts) or tiling(pairs, experts)
+
+
 def row_of_table(layers: Sequence[Layer], rows: int, until: float) -> str:
     """Time our own tiling and, until the time is over, others."""
     shape = layers[0].shape
-    own = tiling(rows * shape.top_k, shape.count)
+    own = own_cut(rows * shape.top_k, shape.count)
     distinct, bytes_us = floor(layers, rows)
     mine = micros(layers, rows, own, SERVED)
     best, took = own, mine

@@ -20,7 +20,7 @@ from services.common.kernels.experts.program import (
 )
 from services.common.kernels.experts.scales import ExpertScales
 from services.common.kernels.experts.tiles.kernel import multiply_tiles, tile_shape
-from services.common.kernels.experts.tiling import Tiling, in_low_tiles, most_tiles, tiling
+from services.common.kernels.experts.tiling import Tiling, in_tiles, most_tiles, tiling
 from services.common.kernels.linear.packed_weight import GROUP
 from services.common.kernels.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL
@@ -165,11 +165,11 @@ def multiply_experts(
 def _cut_of(normed: Normed, routes: Routes, stack: ExpertStack, gelu: bool) -> Tiling:
     """Return how products are cut; where CUDA C++ serves numbers, too, some rows have higher tiles."""
     pairs, ranks = routes.ids_TK.numel(), routes.ids_TK.shape[1]
-    low = None if gelu or stack.at_2E is not None or stack.scales else in_low_tiles(pairs, routes.count)
-    if low is not None:
+    higher = None if gelu or stack.at_2E is not None or stack.scales else in_tiles(pairs, routes.count)
+    if higher is not None:
         inner = stack.down_EDF.shape[2]
-        if tile_shape(normed.rows_TD, stack.gate_up_EFD, None, low.places, ranks, inner):
-            return low
+        if tile_shape(normed.rows_TD, stack.gate_up_EFD, None, higher.places, ranks, inner):
+            return higher
     return tiling(pairs, routes.count, stack.scales is not None)
 
 

@@ -6,6 +6,8 @@ from torch import Tensor
 from services.common.kernels.cuda_program import TensorMap
 
 _EIGHT, _COLUMNS = 8, 64
+_LANES, _WARPS = 4, 8
+"""Lanes that share a place of a block of sums, and warps that have those of a box."""
 
 
 class GatedLines(TensorMap):
@@ -29,3 +31,21 @@ class StackedLines(TensorMap):
         first_FD = stack_EFD[0].view(torch.bfloat16)
         lines, depth = first_FD.shape
         self._encode(first_FD, (depth, count * lines), (depth,), (_COLUMNS, outputs))
+
+
+class LaneLines(TensorMap):
+    """Boxes of stacked matrices in which all outputs of a lane are neighbours: sixteen lines of each warp.
+
+    They are two eights: gates and what they gate, or neighbours of one matrix. Of the two rows that a lane ends of an
+    eight the first box has those of its first outputs, another box those of the next ones.
+    """
+
+    def __init__(self, stack_EFD: Tensor, gated: bool, each: int, count: int) -> None:
+        """A warp has `each` outputs; `count` experts lie there. Raises DriverError as its base does."""
+        first_FD = stack_EFD[0].view(torch.bfloat16)
+        lines, depth = first_FD.shape
+        own, half = each // _LANES, lines // 2 if gated else 0
+        self._encode(
+            first_FD, (depth, own, _LANES, 2, (count * lines - half) // each),
+            (depth, own * depth, (half or 2) * depth, each * depth), (_COLUMNS, 2, _LANES, 2, _WARPS),
+        )  # fmt: skip

@@ -53,9 +53,10 @@ def _coded(pairs: int, average: int) -> Tiling:
     return Tiling(64, band=128, depth=128, stages=3) if average <= 64 else Tiling(128, 128, 128, 8, 3, more=32)
 
 
-def in_low_tiles(pairs: int, experts: int) -> Tiling | None:
+def in_tiles(pairs: int, experts: int) -> Tiling | None:
     """Return another cut of numbers where CUDA C++ serves: so few experts have more rows than a tile; None: none."""
-    return Tiling(64, band=128, stages=3) if 16 < -(-pairs // experts) <= 32 else None
+    average = -(-pairs // experts)
+    return Tiling(64, band=128, stages=3, more=32 if average > 32 else 0) if 16 < average <= 64 else None
 
 
 def most_tiles(pairs: int, experts: int, cut: Tiling) -> int:

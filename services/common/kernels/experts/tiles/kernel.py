@@ -7,11 +7,11 @@ from torch import Tensor
 
 from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import compiles
-from services.common.kernels.experts.maps import GatedLines, StackedLines
+from services.common.kernels.experts.maps import LaneLines
 from services.common.kernels.experts.scales import ExpertScales
 from services.common.kernels.experts.tiles.source import TileShape, program_of
 
-_PROCESSORS, _SHIFT = 132, 3
+_PROCESSORS = 132
 
 
 def tile_shape(
@@ -19,10 +19,12 @@ def tile_shape(
 ) -> TileShape | None:
     """Return what a product of tiles is built for; None where the programs in Triton serve."""
     depth, gated = x.shape[1], weight_EFD.shape[1] != outputs
-    if not x.is_cuda or x.dtype != torch.bfloat16 or (scales is not None and scales.shift < _SHIFT):
+    if not x.is_cuda or x.dtype != torch.bfloat16:
         return None
     kind = scales is not None, scales is not None and scales.short
     shape = TileShape(depth, outputs, ranks, gated, *kind, places)
+    if scales is not None and 1 << scales.shift < shape.warp_outputs:
+        return None
     return shape if shape.fits() and _usable(x.device, shape) else None
 
 
@@ -31,7 +33,7 @@ def multiply_tiles(
     count_1: Tensor, squares_T: Tensor | None, out_PF: Tensor, eps: float,
 ) -> None:  # fmt: skip
     """Multiply rows [T, D] as the gate and what it gates, or places [N R, I] as the product behind them."""
-    lines = (GatedLines if shape.gated else StackedLines)(weight_EFD, shape.band, len(weight_EFD))
+    lines = LaneLines(weight_EFD, shape.gated, shape.warp_outputs, len(weight_EFD))
     table_EGL, strides = (None, (0, 0, 0)) if scales is None else (scales.table_EGL, scales.strides)
     program_of(shape).launch(
         (_PROCESSORS * shape.ctas, 1), lines, x, table_EGL, order_NR, tiles_2N, count_1, squares_T, out_PF,

@@ -35,16 +35,17 @@ struct WorkTile {
   }
 };
 
+// A box for each half.
 __device__ __forceinline__ void load_lines(unsigned to, const TileTask& task, const WorkTile& work, int step,
                                            unsigned barrier) {
-  if constexpr (GATED)
+  const int first_warp = (work.expert * (GATED ? 2 * OUTPUTS : OUTPUTS) + work.band * BAND) / WARP_OUTPUTS;
+#pragma unroll
+  for (int half = 0; half < HALVES; ++half)
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%2, %3, %3, %4, %5}], [%6], %7;" ::"r"(to),
-        "l"(task.map), "r"(step * 64), "r"(0), "r"(work.band * (BAND / 8)), "r"(work.expert), "r"(barrier), "l"(USED)
+        "[%0], [%1, {%2, %3, %4, %4, %5}], [%6], %7;" ::"r"(to + half * (WEIGHT_BYTES / HALVES)),
+        "l"(task.map), "r"(step * 64), "r"(half * (LANE_WORDS * 2 / HALVES)), "r"(0), "r"(first_warp), "r"(barrier), "l"(USED)
         : "memory");
-  else
-    load<false>(to, task.map, step * 64, work.expert * OUTPUTS + work.band * BAND, barrier, 0, USED);
 }
 
 // A tile, and the row that a thread copies a part of for every sixteenth place; -1: none.
@@ -57,12 +58,8 @@ struct TileSource {
 #pragma unroll
     for (int each = 0; each < EACH; ++each) {
       const int place = first + each * (LOADING / 8), row = work.tile * PLACES + place;
-      if constexpr (LOW) {  // what lies there is asked for before it is known whether it is used
-        const int pair = GATED ? task.order[row] : row;
-        from[each] = place < work.rows ? (GATED ? pair / RANKS : pair) : -1;
-      } else {
-        from[each] = place < work.rows ? (GATED ? task.order[row] / RANKS : row) : -1;
-      }
+      const int pair = GATED ? task.order[row] : row;  // asked for before it is known whether it is used
+      from[each] = place < work.rows ? (GATED ? pair / RANKS : pair) : -1;
     }
   }
 };
@@ -91,7 +88,7 @@ struct TileFiller {
     const int chunk = thread % 8, first = thread / 8;
     for (int step = 0; step < STEPS; ++step) {
       if (filled >= STAGES) await_phase(ring.empty(turn.stage), turn.parity ^ 1);
-      if (thread == 0 && (!LOW || filled >= asked)) load_stage(source.work, step, turn.stage);
+      if (thread == 0 && filled >= asked) load_stage(source.work, step, turn.stage);
 #pragma unroll
       for (int each = 0; each < EACH; ++each) {
         const int place = first + each * (LOADING / 8), from = source.from[each];
@@ -107,19 +104,29 @@ struct TileFiller {
     }
   }
 
-  // Of low tiles it is known which is next before its turn comes.
+  // What is next is known before its turn comes.
   __device__ __forceinline__ void run(int items) {
-    if constexpr (LOW) {
-      if (blockIdx.x >= items) return;
-      TileSource next(task, blockIdx.x, thread / 8);
-      for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const TileSource now = next;
-        if (item + (int)gridDim.x < items) next = TileSource(task, item + gridDim.x, thread / 8);
-        fill(now);
-      }
-    } else {
-      for (int item = blockIdx.x; item < items; item += gridDim.x) fill(TileSource(task, item, thread / 8));
+    if (blockIdx.x >= items) return;
+    TileSource next(task, blockIdx.x, thread / 8);
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+      const TileSource now = next;
+      if (item + (int)gridDim.x < items) next = TileSource(task, item + gridDim.x, thread / 8);
+      fill(now);
     }
+  }
+};
+
+// A tile, and the pair of row and rank at a thread's place of it: anything where that is not used.
+struct TilePlace {
+  WorkTile work;
+  int pair;
+
+  __device__ __forceinline__ TilePlace(const TileTask& task, int item) : work(task, item) {
+    pair = task.order[work.tile * PLACES + min((int)threadIdx.x, PLACES - 1)];
+  }
+
+  __device__ __forceinline__ long long squares(const TileTask& task) const {
+    return GATED && task.squares && (int)threadIdx.x < work.rows ? task.squares[pair / RANKS] : 0;
   }
 };
 
@@ -130,31 +137,26 @@ struct TileMultiplier {
   int* targets;
   int group, warp, lane;
   RingTurn<STAGES> turn;
+  int listed = 0;  // where the present tile's places are; others still read those of the tile before
 
   // What rows are multiplied by for their norm, and where results of places lie.
-  __device__ void read_places(const WorkTile& work) const {
-    asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * 128) : "memory");
+  __device__ void list_places(const TilePlace& own, long long squares) {
+    listed = PLACES - listed;
     const int place = threadIdx.x;
     if (place < PLACES) {
-      const bool used = place < work.rows;
-      const int row = work.tile * PLACES + place, pair = used ? task.order[row] : 0;
-      const bool waits = GATED && used && task.squares;
-      roots[place] = waits ? root_scale(task.squares[pair / RANKS], task.inverse_depth, task.eps) : 1.f;
-      targets[place] = GATED ? row : pair;
+      roots[listed + place] = GATED && task.squares ? root_scale(squares, task.inverse_depth, task.eps) : 1.f;
+      targets[listed + place] = GATED ? own.work.tile * PLACES + place : own.pair;
     }
     asm volatile("bar.sync 1, %0;" ::"n"(GROUPS * 128) : "memory");
   }
 
-  __device__ int first_output(const WorkTile& work, int half) const {
-    return work.band * BAND + group * GROUP_OUTPUTS + (GATED ? half * 32 + warp * 8 : half * 64 + warp * 16);
-  }
+  __device__ int first_output(const WorkTile& work) const { return work.band * BAND + (group * 4 + warp) * WARP_OUTPUTS; }
 
-  // A lane's lines: those of a gate stand before those that it gates.
-  __device__ void read_scales(const WorkTile& work, unsigned (&mine)[HALVES * 2]) const {
+  // All outputs of a warp share a scale; of a gate there is one beside that of what it gates.
+  __device__ void read_scales(const WorkTile& work, unsigned (&mine)[2]) const {
 #pragma unroll
-    for (int own = 0; own < HALVES * 2; ++own) {
-      const int output = first_output(work, own / 2) + (GATED ? 0 : own % 2 * 8);
-      const int line = min(output, OUTPUTS - 8) + (GATED && own % 2 ? OUTPUTS : 0);
+    for (int own = 0; own < 2; ++own) {
+      const int line = min(first_output(work), OUTPUTS - WARP_OUTPUTS) + (GATED ? own * OUTPUTS : 0);
       const unsigned* at = task.scales + work.expert * task.next_expert + (line >> task.shift);
       mine[own] = lane < STEPS ? __ldg(at + lane * task.next_group) : 0;
     }
@@ -162,7 +164,7 @@ struct TileMultiplier {
 
   template <int ROWS>
   __device__ __forceinline__ void sum_up(TileSums<ROWS>& sums, const WorkTile& work) {
-    unsigned left[2][HALVES][4], mine[HALVES * 2], scales[HALVES * 2];
+    unsigned left[2][HALVES][4], mine[2], scales[2];
     if constexpr (CODED) {
       read_scales(work, mine);
 #pragma unroll
@@ -181,7 +183,7 @@ struct TileMultiplier {
       publish();  // rows were not copied by TMA
       if constexpr (CODED) {
 #pragma unroll
-        for (int own = 0; own < HALVES * 2; ++own) scales[own] = __shfl_sync(~0u, mine[own], step);
+        for (int own = 0; own < 2; ++own) scales[own] = __shfl_sync(~0u, mine[own], step);
         multiply_codes<ROWS>(sums, left, ring, turn.stage, scales, group, warp, lane);
       } else {
         multiply_numbers<ROWS>(sums, ring, turn.stage, group);
@@ -197,53 +199,67 @@ struct TileMultiplier {
     if (lane == 0) arrive(ring.empty(before));
   }
 
-  // Eight outputs of eight places: two neighbours a lane.
-  __device__ __forceinline__ void store(unsigned eight, const WorkTile& work, int column, int output) const {
-    const unsigned pair = turned(eight);
-    const int place = column + lane / 4;
-    if (place < work.rows && output < OUTPUTS)
-      *reinterpret_cast<unsigned*>(task.out + (size_t)targets[place] * OUTPUTS + output + lane % 4 * 2) = pair;
+  // All outputs of a lane at a place: they are neighbours.
+  __device__ __forceinline__ void store(const unsigned (&words)[LANE_WORDS], const WorkTile& work, int place,
+                                        int output) const {
+    if (place >= work.rows || output >= OUTPUTS) return;
+    unsigned* at = reinterpret_cast<unsigned*>(task.out + (size_t)targets[listed + place] * OUTPUTS + output);
+    if constexpr (LANE_WORDS == 4)
+      *reinterpret_cast<uint4*>(at) = make_uint4(words[0], words[1], words[2], words[3]);
+    else if constexpr (LANE_WORDS == 2)
+      *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
+    else
+      *at = words[0];
   }
 
+  // A gate's sums, and those that it gates, of two places.
+  __device__ __forceinline__ unsigned joined(const float* gates, const float* ups, int place) const {
+    float two[2];
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const float root = roots[listed + place + side];
+      two[side] = gated(__fmul_rn(rounded(gates[side]), root), __fmul_rn(rounded(ups[side]), root));
+    }
+    return pair_of(two[0], two[1]);
+  }
+
+  // Sums of eight outputs of eight places a word, which are turned so that a lane has two neighbours of a place.
   template <int ROWS>
   __device__ __forceinline__ void end(const TileSums<ROWS>& sums, const WorkTile& work) const {
+    const int output = first_output(work) + lane % 4 * LANE_WORDS * 2;
 #pragma unroll
-    for (int half = 0; half < HALVES; ++half) {
-      const int output = first_output(work, half);
+    for (int eight = 0; eight < ROWS; eight += 8) {
+      unsigned words[LANE_WORDS];
 #pragma unroll
-      for (int eight = 0; eight < ROWS / 8; ++eight) {
-        const float* four = sums[half] + eight * 4;
-        if constexpr (GATED) {
-          float joined[2];
-#pragma unroll
-          for (int side = 0; side < 2; ++side) {
-            const float root = roots[eight * 8 + lane % 4 * 2 + side];
-            joined[side] = gated(__fmul_rn(rounded(four[side]), root), __fmul_rn(rounded(four[side + 2]), root));
-          }
-          store(pair_of(joined[0], joined[1]), work, eight * 8, output);
-        } else {
-          store(pair_of(four[0], four[1]), work, eight * 8, output);
-          store(pair_of(four[2], four[3]), work, eight * 8, output + 8);
-        }
+      for (int word = 0; word < LANE_WORDS; ++word) {
+        const float* four = sums[word / (LANE_WORDS / HALVES)] + eight / 2;
+        const float* two = four + word % 2 * 2;
+        words[word] = turned(GATED ? joined(four, four + 2, eight + lane % 4 * 2) : pair_of(two[0], two[1]));
       }
+      store(words, work, eight + lane / 4, output);
     }
   }
 
   template <int ROWS>
-  __device__ __forceinline__ void multiply(const WorkTile& work) {
+  __device__ __forceinline__ void multiply(const TilePlace& own, long long squares) {
     TileSums<ROWS> sums;
-    sum_up<ROWS>(sums, work);
-    end<ROWS>(sums, work);
+    sum_up<ROWS>(sums, own.work);
+    list_places(own, squares);
+    end<ROWS>(sums, own.work);
   }
 
-  __device__ void run(int items) {
+  // What is next, and whose rows it has, comes while this one is multiplied.
+  __device__ __forceinline__ void run(int items) {
+    if (blockIdx.x >= items) return;
+    TilePlace next(task, blockIdx.x);
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-      const WorkTile work(task, item);
-      read_places(work);
-      if (work.rows <= FEWER)
-        multiply<FEWER>(work);
+      const TilePlace now = next;
+      const long long squares = now.squares(task);
+      if (item + (int)gridDim.x < items) next = TilePlace(task, item + gridDim.x);
+      if (now.work.rows <= FEWER)
+        multiply<FEWER>(now, squares);
       else
-        multiply<PLACES>(work);
+        multiply<PLACES>(now, squares);
     }
   }
 };
@@ -274,10 +290,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS)
   allow_next();
   const int items = *count * BANDS;
   if (warp >= GROUPS * 4) {
-    if constexpr (!LOW) give_registers<56>();
+    if constexpr (!LOW) give_registers<72>();
     filler.run(items);
   } else {
-    if constexpr (!LOW) take_registers<224>();
+    if constexpr (!LOW) take_registers<216>();
     TileMultiplier{
         task,     ring, reinterpret_cast<float*>(mine + ROOTS_AT), reinterpret_cast<int*>(mine + TARGETS_AT), warp / 4,
         warp % 4, lane}

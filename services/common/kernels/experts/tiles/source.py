@@ -8,10 +8,12 @@ from services.common.kernels.cuda_program import CudaProgram
 
 LINES, PLACES = 256, 160
 """Of a tile of a prompt."""
-_LOW_LINES, _LOW, _NUMBERS = 128, {16: 16, 32: 16, 64: 32}, 64
-"""Of tiles of fewer rows: lines, by places the rows that a quicker product has, and least places of numbers."""
-_THREADS, _ROW, _FEWER = 384, 128, 128
-_MOST_BYTES, _ALIGNMENT, _BARRIERS, _PLACE_BYTES, _MOST_STEPS = 227 * 1024, 1024, 16, 8, 32
+_FEWER, _NUMBERS = {16: 16, 32: 16, 64: 32, 96: 64, 160: 128}, 64
+"""By places of a tile the rows that a quicker product has, and least places of numbers."""
+_LOW_LINES, _LOW = 128, 64
+"""Of low tiles: lines, and most places."""
+_THREADS, _ROW, _WARPS = 384, 128, 8
+_MOST_BYTES, _ALIGNMENT, _BARRIERS, _PLACE_BYTES, _MOST_STEPS = 227 * 1024, 1024, 16, 16, 32
 _RESERVED = 1024
 """Of each CTA, by the GPU."""
 
@@ -30,7 +32,7 @@ class TileShape(NamedTuple):
     @property
     def low(self) -> bool:
         """Whether a tile has few rows: bytes are what it waits for, and two CTAs share a multiprocessor."""
-        return self.places != PLACES
+        return self.places <= _LOW
 
     @property
     def lines(self) -> int:
@@ -53,6 +55,11 @@ class TileShape(NamedTuple):
         return self.lines // 2 if self.gated else self.lines
 
     @property
+    def warp_outputs(self) -> int:
+        """Outputs of a warp, which are neighbours."""
+        return self.band // _WARPS
+
+    @property
     def stages(self) -> int:
         """Of the ring: as many as find room."""
         most = (_MOST_BYTES + _RESERVED) // self.ctas - _RESERVED
@@ -69,7 +76,7 @@ class TileShape(NamedTuple):
 
     def fits(self) -> bool:
         """Whether there is such a kernel."""
-        if self.depth % self.inputs or self.outputs % 16 or (self.low and self.places not in _LOW):
+        if self.depth % self.inputs or self.outputs % self.warp_outputs or self.places not in _FEWER:
             return False
         if self.places < _NUMBERS and not self.coded:
             return False
@@ -78,7 +85,7 @@ class TileShape(NamedTuple):
 
 def source_of(shape: TileShape) -> Source:
     """Return what a compiler is given."""
-    fewer = _LOW.get(shape.places, _FEWER)
+    fewer = _FEWER[shape.places]
     build = defined(
         depth=shape.depth, outputs=shape.outputs, ranks=shape.ranks, gated=int(shape.gated), stages=shape.stages,
         coded=int(shape.coded), short=int(shape.short), lines=shape.lines, places=shape.places, fewer=fewer,
