@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,9 @@ _LOG = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+SUFFIX = ".safetensors"
+_LONGEST_NAME = 255
+"""Of a file, in a folder of a file system."""
 
 
 def resolve_folder(name: str | Path) -> Path:
@@ -182,12 +186,14 @@ _PARTS: Mapping[str, str] = {
     ),
 }
 """What it means that a tensor, by the end of its name, is left over."""
+_OF_STACKS = ("_proj_scale_inv", "_proj_scale", "_proj_scales", "_proj_blocks", "_proj_packed", "_proj_global_scale")
+_STACKED = "experts in one tensor are read where they are plain: take a file that has a tensor for each expert"
 
 
 def _packed_part(name: str, told: str) -> str:
     """Say why a tensor of a packed weight may be left over, of weights packed as was told; empty for others."""
     end = name.rpartition(".")[2]
-    why = _PARTS.get(end) or (end in PARTS and (_says(told) or _UNTOLD))
+    why = _PARTS.get(end) or (end in PARTS and (_says(told) or _UNTOLD)) or (end.endswith(_OF_STACKS) and _STACKED)
     return f": {why}" if why else ""
 
 
@@ -268,6 +274,10 @@ def _indexed(index: Path) -> dict[str, Path]:
     files = told.get("weight_map") if isinstance(told, dict) else None
     if not isinstance(files, dict) or not files or not all(isinstance(file, str) for file in files.values()):
         raise ModelError(f"{index}: has no weight_map that names a file for each tensor; fetch it again")
+    for name, file in files.items():
+        if len(file) > _LONGEST_NAME or not file.endswith(SUFFIX) or not file.isprintable():
+            told = f"{reprlib.repr(file)} for {reprlib.repr(name)}, which is no name of a *{SUFFIX} file"
+            raise ModelError(f"{index}: names {told}; fetch it again")
     return {name: index.parent / Path(file).name for name, file in files.items()}
 
 

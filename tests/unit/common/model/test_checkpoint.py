@@ -183,6 +183,20 @@ def test_a_malformed_index_is_refused(folder: Path, text: str) -> None:
         load_target(folder)
 
 
+@pytest.mark.parametrize("file", ["", ".", "config.json", "x" * 5000 + ".safetensors", "a\0.safetensors"])
+def test_an_index_names_files_of_safetensors(folder: Path, file: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {GATE: file}}))
+    with pytest.raises(ModelError, match=r"index\.json: names .* which is no name of a \*\.safetensors file") as caught:
+        load_target(folder)
+    assert len(str(caught.value)) < 400 + len(str(folder))
+
+
+def test_scales_of_stacked_experts_are_told_with_what_to_take(folder: Path) -> None:
+    edit(folder, lambda tensors: tensors.update({"model.layers.0.mlp.experts.down_proj_scale_inv": torch.ones(1)}))
+    with pytest.raises(ModelError, match="take a file that has a tensor for each expert"):
+        load_target(folder)
+
+
 def test_manifest_must_list_what_is_read_and_be_well_formed(folder: Path) -> None:
     manifest = folder / MANIFEST_FILE
     lines = manifest.read_text().splitlines(keepends=True)
