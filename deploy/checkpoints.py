@@ -58,6 +58,7 @@ def examined(settings: StackSettings, cluster: ClusterSettings, tell: Callable[[
         context_limit=cluster.context_limit,
         elsewhere=bool(cluster.ray_address),
         activations=cluster.activations,
+        kv_dtype=cluster.kv_dtype,
         expert_bytes=int(cluster.target_settings.get("expert_bytes", 0)),
         weightless=bool(cluster.target_settings.get("random_weights")),
     )

@@ -20,7 +20,7 @@ from services.common.model.drafters import LAYOUTS
 from services.common.model.drafters.context import open_context
 from services.common.model.drafters.nodes import CANDIDATES
 from services.common.model.files.checkpoint import resolve_folder
-from services.common.model.states.states import SequenceStates
+from services.common.model.states.states import CODED_HEAD_STEP, SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.pair.handoff import HandoffMode
@@ -66,7 +66,6 @@ from services.target.sizing.memory_terms import (
 
 _LOG = logging.getLogger(__name__)
 
-_HEAD_STEP = 16
 Costs = Callable[[], Mapping[Cell, float]]
 Rehearse = Callable[[TargetSettings, Arena, OfferConstants, Handoff, Callable[[], str]], AbstractContextManager[None]]
 """Makes what a drafter does while steps are captured; the last tells the hash of the weights that both read."""
@@ -178,10 +177,10 @@ def _numerics(settings: TargetSettings, model: Target) -> Numerics:
 
 def _check_heads(settings: TargetSettings, model: Target) -> None:
     """Refuses codes of heads that no kernel takes."""
-    odd = [attention.head_dim for attention in model.spec.groups if attention.head_dim % _HEAD_STEP]
+    odd = [attention.head_dim for attention in model.spec.groups if attention.head_dim % CODED_HEAD_STEP]
     if settings.coded and model.device.type == "cuda" and odd:
         raise invalid_field(
-            "kv_dtype", f"int8 on a GPU takes heads of a multiple of {_HEAD_STEP}, and some are {odd[0]}"
+            "kv_dtype", f"int8 on a GPU takes heads of a multiple of {CODED_HEAD_STEP}, and some are {odd[0]}"
         )
 
 

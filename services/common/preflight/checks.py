@@ -36,6 +36,8 @@ class Asked:
     """The pairs run on other machines, of whose memory and devices nothing is known here."""
     activations: str = AUTO
     """What rows are rounded to before they are multiplied: auto, int8 or fp8."""
+    kv_dtype: str = AUTO
+    """Numbers of keys and values: auto, or int8."""
     weightless: bool = False
     """Weights are drawn at random: there need be none."""
     target: Source = field(init=False)
@@ -87,9 +89,37 @@ def rounding(asked: Asked) -> Problem | None:
 
     if asked.activations == AUTO:
         return None
-    on_gpu = asked.device != "cpu" and not asked.elsewhere and (asked.device == "cuda" or bool(memory.gpus()))
+    on_gpu = not asked.elsewhere and _has_gpu(asked)
     sentence, remedy = weights.rounding_problem(asked.target, asked.activations, asked.weightless, on_gpu)
     return Problem(f"--activations {asked.activations}", sentence, remedy) if sentence else None
+
+
+def coding(asked: Asked) -> Problem | None:
+    """Kernels take keys and values in eight bits of this model's heads."""
+    from services.common.preflight import weights
+
+    if asked.kv_dtype == AUTO or not (asked.elsewhere or _has_gpu(asked)):
+        return None
+    sentence = weights.coding_problem(asked.target)
+    return Problem(f"--kv-dtype {asked.kv_dtype}", sentence, "leave it out") if sentence else None
+
+
+def residency(asked: Asked) -> Problem | None:
+    """Experts may lie beside a GPU: there is one, and the model has experts of which it holds some."""
+    from services.common.preflight import weights
+
+    if not asked.expert_bytes:
+        return None
+    flag = f"--target.expert-bytes {asked.expert_bytes}"
+    if not (asked.elsewhere or _has_gpu(asked)):
+        return Problem(flag, "on a CPU all experts lie in its memory", "leave it out")
+    sentence = weights.residency_problem(asked.target, asked.expert_bytes, memory.SIZES.get(asked.dtype or "bfloat16"))
+    return Problem(flag, sentence, "give more, or leave it out") if sentence else None
+
+
+def _has_gpu(asked: Asked) -> bool:
+    """Whether the pairs of this machine compute on a GPU."""
+    return asked.device == "cuda" or (asked.device != "cpu" and bool(memory.gpus()))
 
 
 def device(asked: Asked) -> Problem | None:
@@ -181,7 +211,8 @@ def adapter(asked: Asked) -> Problem | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(places, device, roles, configurations, rounding, tensors, tokenizer, template, adapter, manifests, room),
+    *(places, device, roles, configurations, rounding, coding, residency),
+    *(tensors, tokenizer, template, adapter, manifests, room),
 )
 
 

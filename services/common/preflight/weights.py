@@ -41,6 +41,8 @@ from services.common.model.files.weight_format import CodedFormat, WholeFormat
 from services.common.model.files.weight_formats import BESIDE, folder_format
 from services.common.model.files.widened import CUT, NOT_GROUPED, NOT_WHOLE
 from services.common.model.spec import Experts, ModelSpec
+from services.common.model.states.states import CODED_HEAD_STEP
+from services.common.model.weights.expert_memory import held
 from services.common.model.weights.weights import elements, keeps_packed, model_shapes, table_elements
 from services.common.preflight.source import Source
 
@@ -216,6 +218,31 @@ def rounding_problem(source: Source, activations: str, weightless: bool, on_gpu:
     cut = next((name for name, shape in model_shapes(spec).items() if _is_cut(name, shape)), "")
     remedy = without if weightless else f"serve it on a CPU, or {without}"
     return (f"{source.name}: {cut} {CUT}", remedy) if cut else ("", "")
+
+
+def coding_problem(source: Source) -> str:
+    """What keeps kernels of a GPU from keys and values in eight bits; empty for nothing.
+
+    Raises:
+        ModelError, FolderError: config.json is missing or malformed.
+    """
+    odd = next((own.head_dim for own in target_spec(source).groups if own.head_dim % CODED_HEAD_STEP), 0)
+    return f"on a GPU heads must be a multiple of {CODED_HEAD_STEP}, and some are {odd}" if odd else ""
+
+
+def residency_problem(source: Source, expert_bytes: int, itemsize: int | None) -> str:
+    """What keeps a GPU from holding experts of so many bytes; empty for nothing, or where the type is refused anyway.
+
+    Raises:
+        ModelError, FolderError: config.json is missing or malformed.
+    """
+    spec = target_spec(source)
+    try:
+        if itemsize is not None:
+            held(spec, expert_bytes, itemsize)
+    except ModelError as error:
+        return str(error).removeprefix("expert_bytes: ")
+    return ""
 
 
 def _is_cut(name: str, shape: tuple[int, ...]) -> bool:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from services.common.preflight import memory, weights
+from services.common.preflight.checks import Asked, coding, problems, residency
 from services.common.preflight.memory import Gpu, Need, memory_problem
 from services.common.preflight.source import Source
 from tests.support.packed_checkpoints import LAYOUTS
-from tests.support.tiny_checkpoints import TinyShape, write_configs
+from tests.support.tiny_checkpoints import EXPERTS, TinyShape, write_configs
 
 GIB = 1 << 30
 LARGE = Need(target=30 * GIB, drafter=0, tables=GIB, experts=28 * GIB)
@@ -58,3 +59,33 @@ def test_what_does_not_fit_is_said(need: Need, free: int, said: str, monkeypatch
     problem = memory_problem("m", need, (GPU,), "bfloat16", 0.9, 1)
     assert (problem is None) == (said == "")
     assert problem is None or said in problem.line
+
+
+@pytest.mark.parametrize(("family", "gpus", "bytes_", "said"), [
+    ("qwen3_moe", (), 1 << 20, "--target.expert-bytes 1048576: on a CPU all experts lie in its memory; leave it out"),
+    ("qwen3", (GPU,), 1 << 20, "--target.expert-bytes 1048576: the model has no experts that may lie in host memory"),
+    ("qwen3_moe", (GPU,), 9, "--target.expert-bytes 9: 9 are too few, one expert of each layer takes 24576; give more"),
+    ("qwen3_moe", (GPU,), 1 << 20, ""),
+    ("qwen3", (), 0, ""),
+])  # fmt: skip
+def test_a_budget_without_a_use_is_said_before_anything_starts(
+    family: str, gpus: tuple[Gpu, ...], bytes_: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "gpus", lambda: gpus)
+    folder = write_configs(tmp_path, TinyShape(), family, EXPERTS if family == "qwen3_moe" else None).target
+    lines = [found.line for found in problems(Asked(str(folder), expert_bytes=bytes_), (residency,))]
+    assert (lines == []) == (said == "") and all(line.startswith(said) for line in lines), lines
+
+
+@pytest.mark.parametrize(("head_dim", "gpus", "said"), [
+    (12, (GPU,), "--kv-dtype int8: on a GPU heads must be a multiple of 16, and some are 12; leave it out"),
+    (12, (), ""),
+    (16, (GPU,), ""),
+])  # fmt: skip
+def test_heads_that_kernels_do_not_take_are_said(
+    head_dim: int, gpus: tuple[Gpu, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "gpus", lambda: gpus)
+    folder = write_configs(tmp_path, TinyShape(head_dim=head_dim), "qwen3").target
+    found = [one.line for one in problems(Asked(str(folder), kv_dtype="int8"), (coding,))]
+    assert found == ([said] if said else [])

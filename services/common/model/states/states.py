@@ -233,6 +233,10 @@ class SequenceStates:
             self._recurrent.fold(plans)
 
 
+CODED_HEAD_STEP = 16
+"""What heads are a multiple of whose keys and values in eight bits kernels take."""
+
+
 class CodedStates(SequenceStates):
     """States whose keys and values are codes."""
 
