@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.kernels.argmax_token.groups import best_of_groups, top_of_groups
+from services.common.kernels.argmax_token import best_of_groups, top_of_groups
 
 WHOLE, ODD = 49_152, 50_257
 

@@ -9,8 +9,8 @@ import torch
 
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.int8_cuda import eight_tiling
-from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
+from services.common.kernels.linear.int8_kernel import eight_tiling
+from services.common.kernels.linear.int8_weight import quantised, quantised_rows
 from services.common.kernels.linear.persistent import eight, wide
 from services.common.kernels.linear.persistent import tiling as tilings
 from services.common.kernels.linear.persistent.eight import MEASURED, eight_cut
@@ -244,11 +244,14 @@ class Launches:
         self.ends: list[tuple[bool, ...]] = []
         monkeypatch.setattr(int8_kernel, "quantised_rows", quantised_rows)
         monkeypatch.setattr(int8_kernel, "eight_tiling", lambda _x, _w, kind: SOME if kind in kinds else None)
-        monkeypatch.setattr(int8_kernel, "multiply", self._cuda)
+        monkeypatch.setattr(int8_kernel, "launch", self._cuda)
         monkeypatch.setattr(int8_kernel, "_launch_triton", lambda cut, *_: self.by.append(cut))
         monkeypatch.setattr(int8_kernel, "begin_norm", lambda product_TF, *_: self.by.append("norm"))
 
-    def _cuda(self, tiling: PersistentTiling, rows: Any, weight: Int8Weight, ends: tuple[Any, ...], *_: float) -> None:
+    def _cuda(
+        self, tiling: PersistentTiling, rows: Any, weight: Any, scales: Any, ends: tuple[Any, ...], *_: float
+    ) -> None:
+        assert rows.dtype == weight.dtype == torch.int8 and scales[0] is WEIGHT.scale_F and len(scales[1]) == len(rows)
         self.by.append(tiling)
         self.ends.append(tuple(end is not None for end in ends))
 

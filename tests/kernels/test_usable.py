@@ -15,7 +15,7 @@ from services.common.kernels.experts.alone import source as row_source
 from services.common.kernels.experts.tiles import kernel as tiles_of_experts
 from services.common.kernels.experts.tiles.source import TileShape
 from services.common.kernels.gated_delta import chunks, rounds
-from services.common.kernels.linear import cuda_products, int8_cuda
+from services.common.kernels.linear import cuda_products, int8_kernel
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.packed import launch as packed
 from services.common.kernels.linear.packed.tiling import packed_cut
@@ -56,7 +56,7 @@ KERNELS = {
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
     "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),
     "packed products": Kernel(packed, "program_of", (packed_cut(2560, 4096, 8, Kind.ADDED, 1, False, True),)),
-    "products of eight bits": Kernel(int8_cuda, "program_of", (PersistentTiling(128, 48, 1, 4),)),
+    "products of eight bits": Kernel(int8_kernel, "program_of", (PersistentTiling(128, 48, 1, 4),)),
 }
 OTHER_GPUS = (8, 0), (8, 9), (10, 0), (12, 0)
 """Capabilities of an A100, an L40S, a B200 and an RTX 5090."""

@@ -5,14 +5,19 @@ two products of a block is part of them, at any number of rows. On an H100 or H2
 serve all that they can cut; programs in Triton serve other GPUs, with the same bits.
 """
 
+from functools import partial
+
 import torch
 import triton
 from torch import Tensor
 
+from services.common.kernels.ahead import kept
+from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.cuda import Ends, Kind
-from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
 from services.common.kernels.linear.int8_rows import quantised_rows
 from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.persistent.eight import eight_cut
+from services.common.kernels.linear.persistent.launch import launch, program_of
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Int8Cut, int8_cut
@@ -57,6 +62,16 @@ def linear_added(
     return ends.total
 
 
+def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> PersistentTiling | None:
+    """Return how a product is cut; None where the programs in Triton serve."""
+    if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
+        return None
+    tiling = eight_cut(*weight.shape, len(x_TD), kind)
+    if tiling is None or not TensorMap.takes(weight.whole_FD):
+        return None
+    return tiling if _usable(x_TD.device, tiling) else None
+
+
 def _launch(
     x: Normed, weight: Int8Weight, kind: Kind, ends: Ends, cut: Cut | None, eps: float, offset: float = 0.0
 ) -> Tensor:
@@ -65,7 +80,7 @@ def _launch(
     cut = cut or eight_tiling(x.rows_TD, weight, kind) or int8_cut(len(weight), len(x.rows_TD))
     assert ends.out_TF.is_contiguous(), "results must be contiguous"
     if isinstance(cut, PersistentTiling):
-        multiply(cut, whole, weight, ends, eps, offset)
+        launch(cut, whole[0], weight.whole_FD, (weight.scale_F, whole[1]), ends, eps, offset)
     else:
         _launch_triton(cut, whole, weight, kind, ends, eps, offset)
     return ends.out_TF
@@ -85,3 +100,10 @@ def _launch_triton(
         GATED=kind == Kind.GATED, ADDED=kind == Kind.ADDED, GATES=False, OFFSET=offset, PDL=PDL,
         num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
+
+
+@kept
+def _usable(device: torch.device, tiling: PersistentTiling) -> bool:
+    """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
+    otherwise = f"products of eight bits in tiles of {tiling.rows} rows do without CUDA C++"
+    return compiles(device, otherwise, partial(program_of, tiling))
