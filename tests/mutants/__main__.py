@@ -16,6 +16,7 @@ from tests.mutants.one import QUIET
 
 FAILED = 1
 LIMIT_S = 300
+"""For one test; what takes longer hangs."""
 TIMED_OUT = -1
 
 
@@ -25,7 +26,7 @@ def main(names: list[str]) -> int:
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     tests = sorted({mutant.killed_by for mutant in chosen})
     kinds = [[test for test in tests if interpreted(test) == by_interpreter] for by_interpreter in (False, True)]
-    green = all(_status([sys.executable, "-m", "pytest", *QUIET, *kind], kind[0]) == 0 for kind in kinds if kind)
+    green = all(_status([sys.executable, "-m", "pytest", *QUIET, *kind], kind) == 0 for kind in kinds if kind)
     verdicts = {mutant.name: _verdict(mutant) for mutant in chosen}
     survived = [name for name, verdict in verdicts.items() if verdict != "killed"]
     report = {
@@ -45,18 +46,19 @@ def main(names: list[str]) -> int:
 
 
 def _verdict(mutant: Mutant) -> str:
-    status = _status([sys.executable, "-m", "tests.mutants.one", mutant.name], mutant.killed_by)
+    status = _status([sys.executable, "-m", "tests.mutants.one", mutant.name], [mutant.killed_by])
     known = {FAILED: "killed", 0: "survived", TIMED_OUT: f"broken (not done in {LIMIT_S} s)"}
     verdict = known.get(status, f"broken (exit status {status})")
     print(f"{verdict:10} {mutant.name}", file=sys.stderr, flush=True)
     return verdict
 
 
-def _status(command: list[str], test: str) -> int:
-    """Exit status of a command; `test` is one of those it runs, and tells whether kernels are interpreted."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpreted(test) else {})
+def _status(command: list[str], tests: list[str]) -> int:
+    """Exit status of a command that runs these tests, all of them with kernels interpreted or none."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpreted(tests[0]) else {})
+    limit_s = LIMIT_S * len(tests)
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return TIMED_OUT
     return done.returncode

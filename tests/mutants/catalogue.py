@@ -148,7 +148,7 @@ FORWARD = (
         HOST,
         "streams[tap] for tap in taps",
         "streams[tap - 1] for tap in taps",
-        "tests/unit/common/model",
+        "tests/unit/common/model/test_target.py",
     ),
     Mutant("last-tap-before-the-final-norm", HOST, "        streams[-1] = normed_TD\n", "", PUBLISHED_DFLASH),
     Mutant(
@@ -211,7 +211,7 @@ FORWARD = (
         "a-second-forward-every-round",
         VERIFY,
         "hidden_TD, features_TF = pool.model.forward(",
-        "pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)\n        hidden_TD, features_TF = pool.model.forward(",
+        "pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps); hidden_TD, features_TF = pool.model.forward(",
         ONE_FORWARD,
     ),
 )

@@ -1,5 +1,6 @@
 """A seeded bug: one piece of a module's source text is replaced while the module is imported."""
 
+import ast
 import importlib.abc
 import importlib.machinery
 import linecache
@@ -21,6 +22,10 @@ class Mutant:
     new: str
     killed_by: str
 
+    def applied(self, source: str) -> str:
+        """The module's text with the bug."""
+        return source.replace(self.old, self.new)
+
 
 def interpreted(test: str) -> bool:
     """Whether a test is one of those of kernels on a device."""
@@ -28,7 +33,7 @@ def interpreted(test: str) -> bool:
 
 
 class NotApplicableError(Exception):
-    """The text to replace is not there exactly once."""
+    """The text to replace is not there exactly once, or what comes in its place is no Python there."""
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -39,7 +44,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Compiles the mutated source, and shows it to TorchScript; cached bytecode is neither read nor written."""
         path = self.get_filename(fullname)
-        source = self.get_data(path).decode().replace(self._mutant.old, self._mutant.new)
+        source = self._mutant.applied(self.get_data(path).decode())
         linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
         return compile(source, path, "exec")
 
@@ -62,11 +67,16 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def check(mutant: Mutant, root: Path) -> None:
-    """Raises NotApplicableError unless the text to replace is there exactly once."""
+    """Raises NotApplicableError unless the text to replace is there exactly once, and the bug is Python."""
     path = root / mutant.module.replace(".", "/")
-    found = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text().count(mutant.old)
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    found = source.count(mutant.old)
     if found != 1:
         raise NotApplicableError(f"{mutant.name}: its text occurs {found} times in {mutant.module}")
+    try:
+        ast.parse(mutant.applied(source))
+    except SyntaxError as wrong:
+        raise NotApplicableError(f"{mutant.name}: with it {mutant.module} is no Python: {wrong}") from None
 
 
 def install(mutant: Mutant) -> None:
