@@ -81,12 +81,10 @@ class Target:
             residual streams after the blocks `taps`, concatenated in that order [T, len(taps) * D]. The last block's
             stream is normalised.
         """
-        rows, rotations = (
-            rows.within(self._windows, states.places_N),
-            [table.at(rows.positions_T) for table in self._tables],
-        )
-        plans = states.plans(rows)
-        outcome = self._stack(ids_T, self.embed_VD, rows, rotations, states.layers, taps, plans)
+        seen = rows.within(self._windows, states.places_N)
+        rotations = [table.at(rows.positions_T) for table in self._tables]
+        plans = states.plans(seen)
+        outcome = self._stack(ids_T, self.embed_VD, seen, rotations, states.layers, taps, plans)
         states.fold(plans)
         return outcome
 

@@ -39,11 +39,9 @@ class FirstRounds:
             self._generation, self._rounds, self._drafted, self._accepted = generation, 0, 0, 0
         if not (self._reads and drafted) or self._rounds == ROUNDS:
             return
-        self._rounds, self._drafted, self._accepted = (
-            self._rounds + 1,
-            self._drafted + drafted,
-            self._accepted + accepted,
-        )
+        self._rounds += 1
+        self._drafted += drafted
+        self._accepted += accepted
         if self._rounds == ROUNDS and self._accepted < LEAST * self._drafted:
             told = {"generation": generation, "drafted": self._drafted, "accepted": self._accepted}
             _LOG.warning(REMEDY, extra=told)

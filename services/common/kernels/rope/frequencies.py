@@ -115,10 +115,8 @@ def _yarn(powers_H: Tensor, head_dim: int, theta: float, yarn: Yarn) -> Tensor:
 
 def _llama3(turns_H: Tensor, stretch: Llama3) -> Tensor:
     waves_H = 2 * math.pi / turns_H
-    longest, shortest = (
-        stretch.original_positions / stretch.low_factor,
-        stretch.original_positions / stretch.high_factor,
-    )
+    longest = stretch.original_positions / stretch.low_factor
+    shortest = stretch.original_positions / stretch.high_factor
     slowed_H = torch.where(waves_H > longest, turns_H / stretch.factor, turns_H)
     kept_H = (stretch.original_positions / waves_H - stretch.low_factor) / (stretch.high_factor - stretch.low_factor)
     blended_H = (1 - kept_H) * slowed_H / stretch.factor + kept_H * slowed_H

@@ -113,11 +113,8 @@ class HostBeside(nn.Module):
         experts = weights.experts
         self.dense, self.router = HostSwiGlu(weights.dense, record.dense.gelu), HostRouter(experts, record.experts)
         (self.gate_up_EFD, self.down_EDF), self.gelu = experts.numbers, record.experts.gelu
-        self.dense_norm_D, self.into_norm_D, self.mixed_norm_D = (
-            weights.dense_norm_D,
-            weights.into_norm_D,
-            weights.mixed_norm_D,
-        )
+        self.dense_norm_D, self.into_norm_D = weights.dense_norm_D, weights.into_norm_D
+        self.mixed_norm_D = weights.mixed_norm_D
         self.eps, self.offset, self.uses_E = eps, offset, experts.uses_E
 
     def forward(self, normed_TD: Tensor, stream_TD: Tensor) -> Tensor:

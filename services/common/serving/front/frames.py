@@ -106,11 +106,8 @@ class Frames:
         for number in range(MOST_BLOCK_FRAMES):
             if len(data) - position < HEAD:
                 return 0
-            size, kind, flags = (
-                int.from_bytes(data[position : position + 3], "big"),
-                data[position + 3],
-                data[position + 4],
-            )
+            size = int.from_bytes(data[position : position + 3], "big")
+            kind, flags = data[position + 3], data[position + 4]
             if kind != (CONTINUATION if number else HEADERS) or position + size - start > MOST_LIST_BYTES:
                 raise ProtocolError("headers are too large, or interrupted")
             if len(data) - position - HEAD < size:
