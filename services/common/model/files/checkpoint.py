@@ -182,7 +182,8 @@ _UNTOLD = "packed weights need quantization_config in config.json, or a file bes
 _PARTS: Mapping[str, str] = {
     "input_scale": "scales of activations that were fixed beforehand have no place here: take a file with dynamic ones",
     **dict.fromkeys(
-        ("k_scale", "v_scale", "q_scale"), "scales of keys and values have no place here: take a file without"
+        ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale", "output_scale"),
+        "scales of keys and values have no place here: take a file without",
     ),
 }
 """What it means that a tensor, by the end of its name, is left over."""
@@ -201,12 +202,22 @@ def _says(told: str) -> str:
     return f"the configuration says {told}" if told else ""
 
 
+_JOINED = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj") | dict.fromkeys(
+    ("gate_proj", "up_proj"), "gate_up_proj"
+)
+"""What engines save in one tensor, by its parts."""
+
+
 def instead_of(name: str, there: Collection[str], told: str = "") -> str:
     """Say what stands in place of a tensor that is missing: a packed one, or the same name behind another word."""
     prefix = name.removesuffix("weight")
     parts = [part for part in PARTS if name != prefix and f"{prefix}{part}" in there]
     if parts:
         return f", and {prefix}{parts[0]} is there: fetch the file again" if told else f": {_UNTOLD}"
+    holder, _, part = prefix.rstrip(".").rpartition(".")
+    joined = f"{holder}.{_JOINED.get(part)}"
+    if any(other.startswith(f"{joined}.") for other in there):
+        return f", and {joined} is there: take a file that has its products apart"
     wrapped = next((one for one in sorted(there) if one.endswith(f".{name}")), "")
     return f", and {wrapped} is there: save the model itself, without what is wrapped around it" if wrapped else ""
 

@@ -169,6 +169,16 @@ def whole(prefix: str, length: int, size: int, what: str) -> int:
     return length // size
 
 
+_STARTS = ("language_model.model.", "model.language_model.", "language_model.", "model.", "")
+"""How names of a text model's modules begin, in files with images and without, by versions of transformers."""
+
+
+def spellings(prefix: str) -> tuple[str, ...]:
+    """Return a module's name in a file, and the other names that libraries know it by."""
+    inner = prefix.removeprefix(next(start for start in _STARTS if prefix.startswith(start)))
+    return tuple(dict.fromkeys((prefix, *(f"{start}{inner}" for start in _STARTS))))
+
+
 def names(fields: Fields, name: str) -> tuple[str, ...]:
     """Return a list of names, which may be absent or null.
 

@@ -155,6 +155,8 @@ class WidenedCheckpoint:
             for end, part in wanted.items()
             if not part.optional or f"{prefix}.{end}" in held
         }
+        for name in sorted(held - {f"{prefix}.{end}" for end in (*wanted, *self.format.idle)}):
+            raise FormatError(f"{name} stands beside a weight that has none by the configuration; fetch both again")
         for end, part in parts.items():
             if part.dtype in SCALES and not part.is_meta and not is_finite(part):
                 raise ModelError(

@@ -197,6 +197,16 @@ def test_scales_of_stacked_experts_are_told_with_what_to_take(folder: Path) -> N
         load_target(folder)
 
 
+def test_products_in_one_tensor_are_told(folder: Path) -> None:
+    def join(tensors: dict[str, torch.Tensor]) -> None:
+        parts = [tensors.pop(f"model.layers.0.self_attn.{part}_proj.weight") for part in "qkv"]
+        tensors["model.layers.0.self_attn.qkv_proj.weight"] = torch.cat(parts)
+
+    edit(folder, join)
+    with pytest.raises(ModelError, match=r"missing, and .*qkv_proj is there: take a file that has its products apart"):
+        load_target(folder)
+
+
 def test_manifest_must_list_what_is_read_and_be_well_formed(folder: Path) -> None:
     manifest = folder / MANIFEST_FILE
     lines = manifest.read_text().splitlines(keepends=True)

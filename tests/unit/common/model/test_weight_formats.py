@@ -15,11 +15,12 @@ from torch import Tensor
 from services.common.model import ModelError, load_target
 from services.common.model.drafters.context import load_context
 from services.common.model.families import read_target_spec
+from services.common.model.fields.fields import Fields
 from services.common.model.files import widen
 from services.common.model.files.checkpoint import Checkpoint
 from services.common.model.files.formats import open_checkpoint
 from services.common.model.files.manifest import write_manifest
-from services.common.model.files.weight_formats import FORMATS, folder_format
+from services.common.model.files.weight_formats import FORMATS, folder_format, read_format
 from services.common.model.files.widened import WidenedCheckpoint
 from services.common.model.weights.weights import model_shapes
 from tests.support.host_blocks import host_blocks
@@ -332,6 +333,45 @@ def test_names_of_modules_choose_their_group(tmp_path: Path) -> None:
         if ".layers.1." not in name:
             assert torch.equal(checkpoint.read(name, tuple(value_FD.shape), torch.bfloat16), value_FD)
     with pytest.raises(ModelError, match=r"layers\.1\.\S+ has shape"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize(("targets", "bits"), [
+    ((["Linear"], ["re:.*layers\\.1\\..*"]), 8),
+    ((["re:.*up_proj"], ["model.layers.1.mlp.up_proj"]), 8),
+    ((["re:z|.*up_proj"], ["re:.*up_proj"]), 8),
+    ((["re:.*up_proj"], ["re:z|.*up_proj"]), 4),
+    ((["re:.*up_proj"], ["re:.*up_proj"]), 8),
+    ((["Linear"], ["re:model.language_model.layers.*"]), 8),
+    ((["Linear"], ["re:.*up_projection"]), 4),
+    ((["Embedding"], ["Linear"]), 8),
+])  # fmt: skip
+def test_the_group_of_a_module_is_the_librarys(targets: tuple[list[str], list[str]], bits: int) -> None:
+    """Names come before expressions in their order, whatever the file's, then kinds; the last of equal ones counts."""
+    from compressed_tensors.utils.match import match_targets
+
+    own = LAYOUTS["ct-int4"].config["config_groups"]["group_0"]
+    four, eight = (own | {"targets": names} for names in targets)
+    config = dict(LAYOUTS["ct-int4"].config) | {"config_groups": {
+        "group_0": four, "group_1": eight | {"weights": own["weights"] | {"num_bits": 8}},
+    }}  # fmt: skip
+    found = read_format(Fields(Path("config.json"), {"quantization_config": config}))
+    assert found is not None
+    assert found.parts(UP, (64, 32))["weight_packed"].shape == (64, 32 * bits // 32)
+    theirs = match_targets(UP, torch.nn.Linear(1, 1), [*targets[0], *targets[1]])
+    if theirs and "language_model" not in str(targets):
+        assert (theirs[0] in targets[1]) == (bits == 8)
+
+
+def test_a_zero_point_of_a_group_without_is_refused(tmp_path: Path) -> None:
+    """One group has zero points: a weight of the other would be read without its own."""
+    folder, _, _ = made(tmp_path, "ct-int4-asymmetric")
+    config = json.loads((folder / "config.json").read_text())
+    groups = config["quantization_config"]["config_groups"]
+    groups["group_1"] = {"targets": ["re:.*up_proj"], "weights": groups["group_0"]["weights"] | {"symmetric": True}}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder)
+    with pytest.raises(ModelError, match=r"up_proj\.weight_zero_point stands beside a weight that has none"):
         load_target(folder)
 
 

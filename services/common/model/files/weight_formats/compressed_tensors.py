@@ -21,6 +21,7 @@ from services.common.model.files.weight_format import (
     blocks,
     names,
     one_of,
+    spellings,
     whole,
 )
 from services.common.model.files.widen import fp4_numbers, nibbles, scaled, scales_of, scales_of_lines, unpacked
@@ -132,14 +133,12 @@ class Group:
 
     def _codes(self, shape: Shape) -> dict[str, TensorPart]:
         outputs, depth = shape
+        told = {"weight_shape": TensorPart((2,), frozenset({torch.int64, torch.int32}), optional=True)}
         if self.layout in _FP4:
-            return {"weight_packed": TensorPart((outputs, depth // 2), _BYTES)}
+            return told | {"weight_packed": TensorPart((outputs, depth // 2), _BYTES)}
         if self.layout != _PACKED:
             return {"weight": TensorPart(shape, _INT8 if self.integers else _E4M3)}
-        return {
-            "weight_packed": TensorPart((outputs, blocks(depth * self.bits, 32)), _WORDS),
-            "weight_shape": TensorPart((2,), frozenset({torch.int64, torch.int32}), optional=True),
-        }
+        return told | {"weight_packed": TensorPart((outputs, blocks(depth * self.bits, 32)), _WORDS)}
 
     def _zeros(self, shape: Shape, scales: Shape) -> TensorPart:
         if self.layout != _PACKED or scales == (1,):
@@ -257,11 +256,16 @@ class CompressedTensors:
         return self._group(prefix).codes(prefix, shape, parts)
 
     def _group(self, prefix: str) -> Group:
-        """The first that names the module, else the first for all linear ones."""
-        for matches in (_names, lambda target, _: target == _LINEAR):
-            for group in self.groups:
-                if any(matches(target, prefix) for target in group.targets):
-                    return group
+        """The one whose target is the module's name, else an expression for it, else the kind of module, as the
+        library chooses; of equal targets the last one. Files may spell names otherwise than the library."""
+        named = {target: group for group in self.groups for target in group.targets}
+        ranked = sorted(named, key=lambda target: (target.startswith("re:"), target))
+        for name in spellings(prefix):
+            if found := [target for target in ranked if _names(target, name)]:
+                return named[found[0]]
+        for kind in ("Embedding",) * prefix.endswith("embed_tokens") + (_LINEAR,):
+            if kind in named:
+                return named[kind]
         raise FormatError(f"{prefix}: is packed, but no target of quantization_config.config_groups is its name")
 
 
