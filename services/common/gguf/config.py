@@ -180,16 +180,31 @@ def _scaling(file: GgufFile, sizes: _Sizes, head_dim: int) -> dict[str, Any] | N
     return given
 
 
+def stretching(file: GgufFile) -> bytes:
+    """Return the file's divisors of frequencies, which are part of the configuration; empty if it has none.
+
+    Raises:
+        GgufError: they are no numbers of 32 bits.
+    """
+    tensor = file.tensors.get(FREQUENCIES)
+    if tensor is None:
+        return b""
+    if tensor.type != "F32" or len(tensor.shape) != 1:
+        raise file.error(FREQUENCIES, f"must be a list of F32, is {tensor.type} of {tensor.shape}; fetch it again")
+    with file.path.open("rb") as data:
+        data.seek(tensor.start)
+        return data.read(tensor.nbytes)
+
+
 def _llama3(file: GgufFile, theta: float, head_dim: int) -> dict[str, Any]:
     """The parameters that make the file's divisors: all published models differ in `factor` alone.
 
     Raises:
         GgufError: they make others.
     """
-    tensor = file.tensors[FREQUENCIES]
-    with file.path.open("rb") as data:
-        data.seek(tensor.start)
-        divisors = struct.unpack(f"<{tensor.nbytes // 4}f", data.read(tensor.nbytes))
+    divisors = struct.unpack(f"<{len(stretching(file)) // 4}f", stretching(file))
+    if not (1 < theta < math.inf) or not all(0.99 < divisor < math.inf for divisor in divisors):
+        raise file.error(FREQUENCIES, f"divisors below 1, or a rope.freq_base of {theta}, are not served")
     given: dict[str, float] = {"factor": float(f"{max(divisors):.6g}"), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     given["original_max_position_embeddings"] = 8192
     made = [_divisor(2 * math.pi * theta ** (2 * pair / head_dim), **given) for pair in range(head_dim // 2)]

@@ -97,12 +97,10 @@ def _read(path: Path, data: mmap.mmap) -> GgufFile:
         raise ValueError(f"it does not begin with {MAGIC.decode()}")
     version = head.number("I")
     if version not in _VERSIONS:
-        swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS
-        raise ValueError(
-            "it has the other order of bytes"
-            if swapped
-            else f"version {version} is none of {', '.join(map(str, _VERSIONS))}"
-        )
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in _VERSIONS:
+            raise GgufError(f"{path}: has the other order of bytes; turn it: gguf-convert-endian {path.name} little")
+        known = ", ".join(map(str, _VERSIONS))
+        raise GgufError(f"{path}: is a GGUF file of version {version}, and only {known} are read; take another file")
     tensors, keys = head.count(), head.count()
     values = {head.string(): head.value(head.number("I")) for _ in range(keys)}
     table = [_row(head) for _ in range(tensors)]

@@ -11,7 +11,7 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from services.common.gguf.config import JOIN, config, generation_config
+from services.common.gguf.config import JOIN, config, generation_config, stretching
 from services.common.gguf.file import MAGIC, SUFFIX, GgufError, GgufFile, read_gguf
 
 WEIGHTS_FILE = "model.gguf"
@@ -79,7 +79,7 @@ def cache() -> Path:
 
 def _key(file: GgufFile) -> str:
     own = {name: sha256(path.read_bytes()).hexdigest() for name, path in _beside(file).items()}
-    return sha256(f"{_FORM} {file.digest} {file.path} {own}".encode()).hexdigest()[:16]
+    return sha256(f"{_FORM} {file.digest} {file.path} {own} ".encode() + stretching(file)).hexdigest()[:16]
 
 
 def _beside(file: GgufFile) -> dict[str, Path]:

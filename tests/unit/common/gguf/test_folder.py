@@ -93,6 +93,28 @@ def test_llama_3s_frequencies_are_recognised(tmp_path: Path, factor: float) -> N
     assert json.loads((describing_folder(path) / "config.json").read_text())["rope_scaling"] == scaling
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 3.0])
+def test_other_frequencies_are_refused_in_the_place_of_good_ones_too(tmp_path: Path, value: float) -> None:
+    """The head is that of a file that was served from the same place: what is divided by lies behind it."""
+    ones = gguf.gguf_writer.np.ones(8, "float32")
+    describing_folder(written(tmp_path, more=lambda writer: writer.add_tensor("rope_freqs.weight", ones)))
+    path = written(tmp_path / "again", more=lambda writer: writer.add_tensor("rope_freqs.weight", ones * value))
+    os.replace(path, tmp_path / "model.gguf")
+    with pytest.raises(GgufError, match=r"model.gguf: rope_freqs.weight: .* served"):
+        describing_folder(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(("version", "said"), [
+    (b"\0\0\0\3", "has the other order of bytes; turn it: gguf-convert-endian model.gguf little"),
+    (b"\1\0\0\0", "is a GGUF file of version 1, and only 2, 3 are read; take another file"),
+])  # fmt: skip
+def test_a_file_of_another_version_is_told_with_a_remedy_that_helps(tmp_path: Path, version: bytes, said: str) -> None:
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"GGUF\3\0\0\0", b"GGUF" + version, 1))
+    with pytest.raises(GgufError, match=said):
+        read_gguf(path)
+
+
 def divisors(scaling: dict[str, Any]) -> Any:
     """What transformers divides frequencies by."""
     from transformers import LlamaConfig
