@@ -184,14 +184,17 @@ _ROWS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "
 _ORACLE = "compressed-tensors"
 
 
-def ct_bytes(strategy: str, kind: str, symmetric: bool = True, dtype: torch.dtype = torch.bfloat16) -> Layout:
-    """One number a byte: FP8 or int8, with scales of lines, of the tensor, of blocks or of groups."""
-    block = {"tensor": (0, 0), "channel": (1, 0), "block": (24, 40), "group": (1, 16)}[strategy]
+def ct_bytes(
+    strategy: str, kind: str, symmetric: bool = True, dtype: torch.dtype = torch.bfloat16,
+    blocks: tuple[int, int] = (24, 40),
+) -> Layout:  # fmt: skip
+    """One number a byte: FP8 or int8, with scales of lines, of the tensor, of `blocks` or of groups."""
+    block = {"tensor": (0, 0), "channel": (1, 0), "block": blocks, "group": (1, 16)}[strategy]
     weights: dict[str, Any] = {"num_bits": 8, "type": kind, "strategy": strategy, "symmetric": symmetric}
     if strategy == "group":
         weights["group_size"] = 16
     if strategy == "block":
-        weights["block_structure"] = [24, 40]
+        weights["block_structure"] = list(blocks)
 
     def pack(shape: tuple[int, int], rng: Generator) -> Packed:
         size = block[0] or shape[0], block[1] or shape[1]
@@ -310,6 +313,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "ct-fp8-lines-f32": ct_bytes("channel", "float", dtype=_F32),
     "ct-fp8-tensor": ct_bytes("tensor", "float"),
     "ct-fp8-block": ct_bytes("block", "float"),
+    "ct-fp8-block-128": ct_bytes("block", "float", blocks=(128, 128)),
     "ct-int8": ct_bytes("channel", "int"),
     "ct-int8-f32": ct_bytes("channel", "int", dtype=_F32),
     "ct-int8-asymmetric": ct_bytes("channel", "int", symmetric=False),

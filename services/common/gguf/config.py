@@ -16,6 +16,9 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_te
 _END_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 _CONTROL = 3
 JOIN = "join them with: llama-gguf-split --merge FIRST OUT"
+_SAMPLING: Mapping[str, str] = {
+    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "penalty_repeat": "repetition_penalty",
+}  # fmt: skip
 _SCALED_BY_WIDTH = 62
 """Layers of the one Gemma 3 (27B) that scales scores by another size than that of its heads."""
 
@@ -120,7 +123,19 @@ def generation_config(file: GgufFile) -> dict[str, Any]:
     tokens, types = (file.keys.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type"))
     spelled = [place for place, (token, kind) in enumerate(zip(tokens, types, strict=False))
                if kind == _CONTROL and token in _ENDS]  # fmt: skip
-    return {"eos_token_id": list(dict.fromkeys(named + spelled))}
+    return {"eos_token_id": list(dict.fromkeys(named + spelled))} | _recommended(file)
+
+
+def _recommended(file: GgufFile) -> dict[str, float]:
+    """The sampling that the model's makers recommend, as converters take it out of their file."""
+    found: dict[str, float] = {}
+    for name, ours in _SAMPLING.items():
+        value = file.keys.get(f"general.sampling.{name}")
+        if isinstance(value, float):
+            found[ours] = _decimal(value)
+        elif type(value) is int:
+            found[ours] = value
+    return found
 
 
 class _Sizes:

@@ -18,7 +18,7 @@ WEIGHTS_FILE = "model.gguf"
 """The link to the file, in the folder that describes it."""
 _TOKENIZER, _TEMPLATE = "tokenizer.json", "chat_template.jinja"
 _DIGESTS = "manifest.sha256"
-_FORM = "2"
+_FORM = "3"
 """Of the folders; another one makes new folders."""
 _SPLIT = re.compile(r".*-\d{5}-of-\d{5}")
 _PROJECTOR = "mmproj"

@@ -207,11 +207,10 @@ def rounding_problem(source: Source, activations: str, weightless: bool, on_gpu:
         return f"is for dense models without gates alone, which {source.name} is not", without
     found = None if weightless else folder_format(folder)
     if activations == "int8":
-        if weightless or isinstance(found, WholeFormat):
+        if weightless or (isinstance(found, WholeFormat) and found.all_whole):
             return "", ""
         return f"{source.name} {NOT_WHOLE.partition(':')[0]}", f"take a w8a8 file of compressed-tensors, or {without}"
-    codes = isinstance(found, CodedFormat) and found.code_bits == _FP8_BITS
-    if not weightless and not (codes and getattr(found, "block", _BLOCK) == _BLOCK):
+    if not weightless and not (isinstance(found, CodedFormat) and found.block == _BLOCK):
         return f"{source.name} {NOT_GROUPED.partition(',')[0]}", f"take the model's -FP8 file, or {without}"
     if not (weightless or on_gpu):
         return "", ""

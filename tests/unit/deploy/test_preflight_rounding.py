@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from services.common.model import load_target
 from services.common.preflight import memory
 from services.common.preflight.checks import Asked, problems, room, rounding
 from tests.support.packed_checkpoints import LAYOUTS, pack_checkpoint
@@ -24,13 +25,15 @@ def made(tmp_path: Path, layout: str = "", family: str = "qwen3", shape: TinySha
 
 @pytest.mark.parametrize(
     ("layout", "activations"),
-    [("ct-int8", "int8"), ("fp8-bf16", "fp8"), ("ct-fp8-block", "fp8"), ("awq", "auto"), ("", "auto")],
+    [("ct-int8", "int8"), ("fp8-bf16", "fp8"), ("ct-fp8-block-128", "fp8"), ("awq", "auto"), ("", "auto")],
 )
 def test_a_file_that_has_it_is_served(layout: str, activations: str, tmp_path: Path) -> None:
-    assert list(problems(Asked(made(tmp_path, layout), activations=activations), (rounding,))) == []
+    model = made(tmp_path, layout)
+    assert list(problems(Asked(model, activations=activations), (rounding,))) == []
+    load_target(Path(model), torch.float32, activations=activations)
 
 
-@pytest.mark.parametrize("layout", ["", "awq", "fp8-f32", "fp8-tensor", "ct-int8"])
+@pytest.mark.parametrize("layout", ["", "awq", "fp8-f32", "fp8-tensor", "ct-int8", "ct-fp8-block", "ct-fp8-lines"])
 def test_rows_of_fp8_need_codes_of_blocks(layout: str, tmp_path: Path) -> None:
     model = made(tmp_path, layout)
     (found,) = problems(Asked(model, activations="fp8"), (rounding,))
@@ -48,7 +51,9 @@ def test_a_gpu_needs_whole_blocks(device: str, tmp_path: Path) -> None:
         assert "serve it on a CPU, or leave it out" in problem.line
 
 
-@pytest.mark.parametrize("layout", ["", "awq", "fp8-bf16"])
+@pytest.mark.parametrize("layout", [
+    "", "awq", "fp8-bf16", "ct-fp8-lines", "ct-int8-asymmetric", "ct-int8-groups", "ct-int4", "ct-nvfp4",
+])  # fmt: skip
 def test_rows_of_int8_need_whole_numbers(layout: str, tmp_path: Path) -> None:
     model = made(tmp_path, layout)
     (found,) = problems(Asked(model, activations="int8"), (rounding,))

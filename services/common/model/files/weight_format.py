@@ -88,6 +88,11 @@ class Format(Protocol):
 class WholeFormat(Format, Protocol):
     """One some of whose weights are whole numbers with a scale a line, for rows of whole numbers."""
 
+    @property
+    def all_whole(self) -> bool:
+        """Whether all that the configuration tells of are such."""
+        ...
+
     def whole(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Return the codes [F, D], int8, and scales [F], float32, of those tensors; None if a weight is another."""
         ...
@@ -96,6 +101,11 @@ class WholeFormat(Format, Protocol):
 @runtime_checkable
 class CodedFormat(Format, Protocol):
     """One some of whose weights are codes with scales of lines and of 128 inputs, which kernels widen."""
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """Lines and columns that share a scale of codes of eight bits; None where weights differ or have others."""
+        ...
 
     @property
     def code_bits(self) -> int:

@@ -17,6 +17,7 @@ from services.common.gguf.config import config, generation_config
 from services.common.gguf.file import GgufError, read_gguf
 from services.common.gguf.folder import describing_folder, gguf_of
 from services.common.gguf.tokenizer import tokenizer, tokenizer_config
+from services.common.model.fields.generation import read_generation
 from services.common.preflight.checks import Asked, problems
 from services.common.serving.hub import FolderError, local_folder
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
@@ -83,6 +84,12 @@ def test_text_is_split_by_the_pattern_that_the_file_names(
 def test_every_control_token_that_ends_a_text_is_named(tmp_path: Path) -> None:
     folder = describing_folder(written(tmp_path, keys={"tokenizer.ggml.eot_token_id": 7}))
     assert json.loads((folder / "generation_config.json").read_text()) == {"eos_token_id": [0, 7]}
+
+
+def test_the_sampling_of_the_makers_is_told(tmp_path: Path) -> None:
+    keys = {"general.sampling.temp": 0.6, "general.sampling.top_k": 20, "general.sampling.penalty_repeat": 1.05}
+    folder = describing_folder(written(tmp_path, keys=keys | {"general.sampling.top_p": "x"}))
+    assert dict(read_generation(folder, 320).sampling) == {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05}
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])

@@ -79,6 +79,11 @@ class Awq:
         return scaled(codes_FD, scale_FG, (1, self._size(depth)), zeros_FG)
 
     @property
+    def block(self) -> None:
+        """As that of `CodedFormat`: codes have other bits."""
+        return
+
+    @property
     def code_bits(self) -> int:
         """As that of `CodedFormat`."""
         return _BITS

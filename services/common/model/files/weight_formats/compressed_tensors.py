@@ -167,9 +167,14 @@ class Group:
         zero = parts.get("weight_zero_point")
         return scaled(parts["weight"], scale_RC, block, None if zero is None else zero.view(grid))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether weights are whole numbers with a scale a line."""
+        return self.integers and self.layout != _PACKED and not self.asymmetric and self.block in _BY_LINE
+
     def whole(self, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """As that of `WholeFormat`."""
-        if not self.integers or self.layout == _PACKED or self.asymmetric or self.block not in _BY_LINE:
+        if not self.is_whole:
             return None
         return parts["weight"], scales_of(parts["weight_scale"]).flatten().expand(shape[0]).contiguous()
 
@@ -241,6 +246,17 @@ class CompressedTensors:
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """By the module's group."""
         return self._group(prefix).widened(prefix, shape, parts)
+
+    @property
+    def all_whole(self) -> bool:
+        """As that of `WholeFormat`."""
+        return all(group.is_whole for group in self.groups)
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """As that of `CodedFormat`."""
+        found = {group.block if group.code_bits == 8 else None for group in self.groups}
+        return found.pop() if len(found) == 1 else None
 
     def whole(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """By the module's group."""

@@ -94,6 +94,11 @@ class Gptq:
         return scaled(codes_FD, scale_FG, (1, self._size(depth)), zeros_FG, group_D)
 
     @property
+    def block(self) -> None:
+        """As that of `CodedFormat`: codes have other bits."""
+        return
+
+    @property
     def code_bits(self) -> int:
         """As that of `CodedFormat`."""
         return _FOUR if self.bits == _FOUR and not self.act_order else 0
