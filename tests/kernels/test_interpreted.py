@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.interpreter import INTERPRETED
+
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels/gpu").glob("test_*.py"))
 PARTS = 2  # that pytest-xdist may spread
-ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Nehalem"}
-"""The interpreter multiplies by numpy, whose library adds in one order at any number of rows on this kind of processor,
-which all are. On some others it does not.
-"""
 
 
 @pytest.mark.parametrize(
@@ -28,7 +26,7 @@ def test_kernels_equal_their_references(part: int, full: bool) -> None:
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **INTERPRETED},
         capture_output=True,
         text=True,
         timeout=560,

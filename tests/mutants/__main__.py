@@ -13,6 +13,7 @@ import time
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutation import Mutant, interpreted
 from tests.mutants.one import QUIET
+from tests.support.interpreter import INTERPRETED
 
 FAILED = 1
 LIMIT_S = 300
@@ -55,7 +56,7 @@ def _verdict(mutant: Mutant) -> str:
 
 def _status(command: list[str], tests: list[str]) -> int:
     """Exit status of a command that runs these tests, all of them with kernels interpreted or none."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpreted(tests[0]) else {})
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | (INTERPRETED if interpreted(tests[0]) else {})
     limit_s = LIMIT_S * len(tests)
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=limit_s, check=False)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.interpreter import INTERPRETED
+
 ROOT = Path(__file__).parents[3]
-ENVIRONMENT = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 
 
 @pytest.mark.whole
@@ -19,7 +20,7 @@ def test_it_checks_bits_on_a_cpu(bench: str, checks: dict[str, int]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"tests.bench.gpu.{bench}"],
         cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **INTERPRETED},
         capture_output=True,
         text=True,
         timeout=240,
