@@ -21,6 +21,13 @@ EXPERTS = (
         f"{_KERNELS}test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list",
     ),
     Mutant(
+        "padding-among-few-rows-takes-experts",
+        PROGRAM,
+        "live = there & (tl.load(live_ptr + row, mask=there, other=0) != 0)",
+        "live = there & (tl.load(live_ptr + row, mask=there, other=0) != 2)",
+        f"{_KERNELS}test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list",
+    ),
+    Mutant(
         "equal-gates-go-to-the-last-expert",
         CHOICE,
         "return best, tl.min(tl.where(key == best, expert, COUNT_PAD), 1, keep_dims=True)",

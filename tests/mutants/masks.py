@@ -90,9 +90,16 @@ MASKS = (
     Mutant(
         "a-mended-draft-may-break-the-rule",
         WALKER,
+        "if token not in ends and matcher.try_consume_tokens([token]):",
+        "if token not in ends and matcher.try_consume_tokens([token]) >= 0:",
+        f"{_WALKER}test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before",
+    ),
+    Mutant(
+        "a-mended-draft-before-a-thought-may-break-the-rule",
+        WALKER,
         "in known if self._fits(mind, token)), None)",
         "in known), None)",
-        f"{_WALKER}test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before",
+        f"{_WALKER}test_a_draft_is_mended_by_the_rule_where_a_thought_may_begin",
     ),
     Mutant(
         "a-text-ends-within-a-thought",

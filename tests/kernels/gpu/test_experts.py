@@ -113,14 +113,15 @@ def test_every_pair_has_one_place_among_those_of_its_expert(cut: Tiling, rows: i
     assert listed(places) == expected
 
 
-def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list() -> None:
-    gates_TF, live_T = randn(4, 16), torch.tensor([True, False, True, True], device=DEVICE)
+@pytest.mark.parametrize("rows", [4, FEW + 1])
+def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list(rows: int) -> None:
+    gates_TF, live_T = randn(rows, 16), torch.arange(rows, device=DEVICE) != 1
     gates_TF[2], gates_TF[3, 2] = float("nan"), float("inf")
     got = route(gates_TF, live_T, COUNT, TOP_K, renorm=True)
-    alone = route(gates_TF[3:], None, COUNT, TOP_K, renorm=True)
+    alone = route(gates_TF[3:4], None, COUNT, TOP_K, renorm=True)
     assert got.ids_TK[1].tolist() == [COUNT] * TOP_K
     assert got.ids_TK[2].tolist() == got.ids_TK[3].tolist() == alone.ids_TK[0].tolist() == [0, 1, 2]
-    assert got.weights_TK.isnan().any(1).tolist() == [False, False, True, True]
+    assert got.weights_TK.isnan().any(1).tolist() == [False, False, True, True] + [False] * (rows - 4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -253,6 +253,14 @@ def test_a_draft_that_breaks_the_rule_becomes_what_stood_there_before(
     assert walked == letters(expected)
 
 
+def test_a_draft_is_mended_by_the_rule_where_a_thought_may_begin() -> None:
+    """What stood there last breaks it; the one before does not."""
+    rule = grammars().rule(Constraint(Form.REGEX, r"(ab|cd|ef)*", "it"))
+    ruled = grammars().grammar(Rule(rule.grammar, Thought(OPENING, CLOSING, begun=False)))
+    walker = Walker(ruled, before=letters("abcdabxab"))
+    assert walker.mended(letters("x")) == letters("c")
+
+
 def letters(text: str) -> list[int]:
     """Tokens of one character each."""
     vocabulary = Tokenizer.from_file(str(TOKENIZER)).get_vocab()
