@@ -111,8 +111,8 @@ def of_packed_weights(full: bool) -> Iterator[Program]:
     scales = (False, True, 8), (True, False, 8), (True, False, 4)
     for (lines, depth, kind), rows, own in product(products(), PACKED_ROWS, scales):
         if cut := packed_cut(lines, depth, rows, kind, depth // 128, *own):
-            cuts[cut] = None
-    for cut in cuts if full else _one_each(cuts, lambda own: (own.kind, own.rows, own.bits, own.cluster)):
+            cuts |= {cut: None, cut._replace(fused=cut.bits == 4, short=cut.short or cut.bits == 4): None}
+    for cut in cuts if full else _one_each(cuts, lambda own: (own.kind, own.rows, own.bits, own.cluster, own.fused)):
         yield Program("product", str(cut), packed_source(cut))
 
 

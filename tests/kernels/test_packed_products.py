@@ -177,7 +177,8 @@ def test_what_is_cut_compiles_without_spilling(full: bool) -> None:
         cut = packed_cut(outputs, depth, rows, kind, depth // 128, fine, short, bits)
         if cut is None:
             continue
-        source = source_of(cut)
-        said = nvrtc.report(source.text, "product", source.headers())
-        assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{cut}: {said}"
-        assert "serialized" not in said, "products wait for one another"
+        for fused in {False, bits == 4 and short}:
+            source = source_of(cut._replace(fused=fused))
+            said = nvrtc.report(source.text, "product", source.headers())
+            assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", said), f"{cut}: {said}"
+            assert "serialized" not in said, "products wait for one another"

@@ -47,7 +47,7 @@ class Chain(NamedTuple):
         """What is compiled."""
         sync = self.form == 0
         sums = 4 if sync else self.rows // 2
-        sizes = defined(sums=sums, warps=self.warps, bits=self.bits, sync=int(sync), short=1)
+        sizes = defined(sums=sums, warps=self.warps, bits=self.bits, sync=int(sync), short=1, fused=1)
         return _Text(_STEPS[self.form], sizes + ("" if sync else wgmma("mma", self.rows, registers=self.form == 1)))
 
 

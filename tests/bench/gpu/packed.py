@@ -40,16 +40,17 @@ TIMED = (1, 16, 64, 128)
 BEHIND, CONTEXT = 70, 512
 BANDWIDTH = 4.3e12
 """Bytes a second that can be hoped for."""
-CACHE_BYTES, MOST_COPIES = 128 << 20, 8
-KINDS = ("blocks", "floats", "four", "four-f16")
-"""FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16."""
+CACHE_BYTES, MOST_COPIES, LAYERS = 128 << 20, 8, 4
+KINDS = ("blocks", "floats", "four", "four-even", "four-f16")
+"""FP8 with scales of blocks in bfloat16, of lines in float32, and four bits with scales in bfloat16 and float16; the
+zero points of even ones are 8."""
 
 
 def main() -> int:
     """Compares, then times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", default=["products", "times", "rounds"], help="products, times, rounds, widen"
+        "parts", nargs="*", default=["products", "times", "rounds"], help="products, times, layers, rounds, widen"
     )
     parser.add_argument("--shapes", nargs="*", choices=sorted(SHAPES), default=["qwen3-8b"])
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="sequences of a round")
@@ -69,6 +70,9 @@ def main() -> int:
     for shape in shapes:
         for subject in products(shape)[:-1]:
             rows += _products(subject, chosen.parts, device)
+        for name in chosen.formats if "layers" in chosen.parts and device == "cuda" else ():
+            for row in layers(products(shape)[:-1], name):
+                tell(row)
         for name in chosen.formats if "rounds" in chosen.parts else ():
             for row in rounds(shape, chosen.buckets, name, device, not chosen.codes_alone, chosen.activations):
                 rows.append(row)
@@ -123,7 +127,7 @@ def compared(subject: Product, kind: str, device: str) -> Row:
 def _packed(numbers_FD: Tensor, kind: str) -> PackedWeight:
     if kind.startswith("four"):
         half = torch.float16 if kind.endswith("f16") else torch.bfloat16
-        weight = rounded_to_four(numbers_FD, symmetric=False, kind=half)
+        weight = rounded_to_four(numbers_FD, symmetric=kind == "four-even", kind=half)
     elif kind == "blocks" and len(numbers_FD) % 128 == 0:
         weight = rounded_to_eight(numbers_FD)
     else:
@@ -171,11 +175,30 @@ def times(subject: Product) -> Iterator[Row]:
         yield {"product": subject.name, "rows": count, **found, **floors}
 
 
-def _served(subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight) -> object:
+def layers(subjects: Sequence[Product], name: str) -> Iterator[Row]:
+    """Microseconds of a layer's products, one behind the other, as a round of few rows has them; by rows."""
+    random = partial(_random, device="cuda", dtype=torch.bfloat16)
+    kind = {"fp8": "blocks", "int4": "four-even"}.get(name)
+    numbers = [[random(one.outputs, one.depth, copy) for one in subjects] for copy in range(LAYERS)]
+    weights: list[list[Weight]] = [[_packed(one, kind) if kind else one for one in row] for row in numbers]
+    for count in (1, 8, 16, 32):
+        squares_T = torch.zeros(count, dtype=torch.int64, device="cuda")
+        beside = [(one, random(count, one.depth, 5), random(count, one.outputs, 6)) for one in subjects]
+        steps = [
+            partial(_served, *given, weight, squares_T)
+            for row in weights
+            for given, weight in zip(beside, row, strict=True)
+        ]
+        yield {"layer": name, "rows": count, "us": round(_micros(steps) * len(subjects), 2)}
+
+
+def _served(
+    subject: Product, x_TD: Tensor, stream_TF: Tensor, weight: Weight, squares_T: Tensor | None = None
+) -> object:
     if subject.follows == "swiglu":
         return linear_gated(Normed(x_TD, torch.ones(len(x_TD), dtype=torch.int64, device="cuda")), weight, EPS)
     if subject.follows == "sum":
-        return linear_added(x_TD, weight, stream_TF, stream_TF[0], EPS, keep=True)
+        return linear_added(x_TD, weight, stream_TF, stream_TF[0], EPS, keep=True, squares_T=squares_T)
     return linear(x_TD, weight)
 
 

@@ -15,16 +15,17 @@ from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED, randn
 
 EPS, DTYPE = 1e-6, DTYPES[-1]
 ROWS = (5,) if INTERPRETED else (1, 2, 8, 16, 17, 32, 33, 64, 65, 128, 256, 257)
-KINDS = ("blocks", "four", "lines", "tensor", "floats", "four-f16")
-"""E4M3 with scales of blocks, of lines for all inputs, of all, of lines and inputs in float32; and of four bits."""
+KINDS = ("blocks", "four", "lines", "tensor", "floats", "four-even", "four-f16")
+"""E4M3 with scales of blocks, of lines for all inputs, of all, of lines and inputs in float32; and of four bits, even
+ones with zero points of 8."""
 
 
 def weight_of(kind: str, lines: int = 256, depth: int = 256) -> PackedWeight:
     numbers_FD = randn(lines, depth, seed=2).mul_(depth**-0.5)
     if kind == "blocks":
         found = rounded_to_eight(numbers_FD.to(DTYPE))
-    elif kind == "four":
-        found = rounded_to_four(numbers_FD.to(DTYPE), symmetric=False)
+    elif kind in {"four", "four-even"}:
+        found = rounded_to_four(numbers_FD.to(DTYPE), symmetric=kind == "four-even")
     elif kind == "four-f16":
         codes_FD, zero_FG = (
             (numbers_FD * 40 + 7).clamp(0, 15).to(torch.uint8),

@@ -7,6 +7,11 @@ __device__ __forceinline__ void copy_sixteen(unsigned to, const void* from, bool
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
+// The same of four bytes.
+__device__ __forceinline__ void copy_word(unsigned to, const void* from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // A lane arrives at a barrier when all that it asked for is there.

@@ -19,8 +19,11 @@ _MOST_SHARED = 128
 """Lines that are looked at for a common scale."""
 LARGEST = 2.0**7
 """Scales of e4m3 are below it: kernels multiply them by 2^120."""
-_MOST_ZERO = 31
-"""Zero points are up to it: a code less one has five bits then."""
+_MOST_ZERO = 16
+"""Zero points are up to it: kernels take them as bits of bfloat16, times sixteen too."""
+_LEAST_FOUR, _LARGEST_FOUR = 2.0**-110, 2.0**11
+"""Scales of four bits are between them, or zero: so they are numbers of bfloat16 as kernels raise them, and what they
+scale is, too."""
 _BLOCK = 128
 _MOST_E4M3 = 448.0
 _AT_ONCE = 2048
@@ -32,8 +35,9 @@ class PackedWeight:
 
     A row of `scale_GL` has a scale for each `1 << shift` lines; there is one row for each 128 inputs, or one for all.
     Scales of e4m3 are float32, and with `short` numbers of bfloat16. Those of four bits are int32: the upper half is a
-    number of float16, or with `short` of bfloat16, and the lower one a zero point. With `beside` the weight has its
-    numbers too once it lies on its device: many rows are multiplied by these.
+    number of float16, or with `short` of bfloat16, and the lower one a zero point. They are `fused` where such a number
+    times its zero point is one of bfloat16, too. With `beside` the weight has its numbers too once it lies on its
+    device: many rows are multiplied by these.
     """
 
     codes_FB: Tensor
@@ -44,6 +48,7 @@ class PackedWeight:
     bits: int = _E4M3
     beside: bool = False
     numbers_FD: Tensor | None = None
+    fused: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,6 +113,7 @@ class PackedWeight:
         shift = shared_lines(scale_FG)
         scale_GL = scale_FG[:: 1 << shift].t().contiguous()
         weight = PackedWeight(codes_FB, scale_GL, shift, self.short, self.dtype, self.bits, self.beside)
+        weight = replace(weight, fused=self.bits == _INT4 and self.short and _fuses(scale_GL))
         return weight if self.numbers_FD is None else replace(weight, numbers_FD=weight.widened())
 
     def _scale_FG(self) -> Tensor:
@@ -138,6 +144,9 @@ def packed(codes: Codes, dtype: torch.dtype) -> PackedWeight | None:
             return None
         table_FG = scale_FG
     else:
+        size_FG = scale_FG.abs()
+        if not bool(((size_FG < _LARGEST_FOUR) & ((size_FG >= _LEAST_FOUR) | (size_FG == 0))).all()):
+            return None
         if not (short or torch.equal(scale_FG.half().float(), scale_FG)) or int(codes.zero_FG.max()) > _MOST_ZERO:
             return None
         number_FG = scale_FG.bfloat16() if short else scale_FG.half()
@@ -217,6 +226,12 @@ def _unmixed(codes: Tensor) -> Tensor:
     first = (halves & 0x0F) | (halves >> 8 & 0x70) | (halves >> 4 & 0x80)
     second = (halves >> 4 & 0x7F) | (halves >> 8 & 0x80)
     return torch.stack((first, second), -1).flatten(-2).to(torch.uint8)
+
+
+def _fuses(table: Tensor) -> bool:
+    """Whether each number of bfloat16 times its zero point is one of bfloat16."""
+    less = _upper(table, short=True) * (table & 0xFFFF)
+    return torch.equal(less.bfloat16().float(), less)
 
 
 def _upper(table: Tensor, short: bool) -> Tensor:

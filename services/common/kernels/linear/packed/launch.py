@@ -17,7 +17,7 @@ def source_of(tiling: PackedTiling) -> Source:
     build = defined(
         x_rows=tiling.rows, tile_lines=tiling.lines, band=tiling.band, subs=tiling.subs, stages=tiling.stages,
         ctas=tiling.ctas, warps=tiling.warps, cluster=tiling.cluster, bits=tiling.bits,
-        fine=int(tiling.fine), short=int(tiling.short), wide=1, kind=int(tiling.kind),
+        fine=int(tiling.fine), short=int(tiling.short), fused=int(tiling.fused), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
     if tiling.right:
         return Source("linear/packed/right.cu", f"{build}constexpr bool GROUPED = false;\n")
@@ -48,6 +48,7 @@ def packed_tiling(x_TD: Tensor, weight: PackedWeight, kind: Kind) -> PackedTilin
         return None
     groups, fine = len(weight.scale_GL), 1 << weight.shift < EIGHT
     cut = packed_cut(*weight.shape, len(x_TD), kind, groups, fine, weight.short, weight.bits)
+    cut = cut and cut._replace(fused=weight.fused)
     return cut if cut and _usable(x_TD.device, cut) else None
 
 

@@ -12,19 +12,20 @@
 #include "linear/cuda/lines.cuh"
 #include "linear/packed/stages.cuh"
 
-// Of up to 32 lines each warp has eight, and nobody reads what comes of the other eight of an instruction.
-constexpr int PARTS = KIND == GATED || TILE_LINES > 32 ? 2 : 1;
+// Where each warp has eight lines nobody reads what comes of the other eight of an instruction.
+constexpr int PARTS = KIND == GATED || TILE_LINES > WARPS * 8 ? 2 : 1;
 constexpr int READS = SUBS * 2;  // of codes, in a stage
 // Codes are read one read ahead and scales 128 inputs: a warp of few rows waits for its own reads. FP8 gained nothing by it.
 constexpr bool AHEAD = BITS == 4 && X_ROWS <= 16;
 constexpr int KEPT_READS = AHEAD ? 2 : 1;
-static_assert(WARPS == (TILE_LINES + 63) / 64 * 4 && BATCHES % 2 == 0, "whole instructions, in turn from two places");
+static_assert(WARPS == (TILE_LINES + 32 * PARTS - 1) / (32 * PARTS) * 4 && BATCHES % 2 == 0,
+              "whole instructions, in turn from two places");
 
 using Sums = float[X_ROWS / 2];
 
 // The eight lines of a CTA that a warp has in a part, counted in lines. Those of a gate stand beside those that it gates.
 __device__ __forceinline__ int eight_of(int warp, int part) {
-  return warp / 4 * 64 + (KIND == GATED ? warp % 4 * 16 + part * 8 : part * 32 + warp % 4 * 8);
+  return warp / 4 * PARTS * 32 + (KIND == GATED ? warp % 4 * 16 + part * 8 : part * 32 + warp % 4 * 8);
 }
 
 // A lane's line of each eight, and what it takes of it.
@@ -113,7 +114,8 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
   for (int half = 0; half < KEPT_READS; ++half) lines.read(ring.weight(0, 0), half, lane);
   if (AHEAD) lines.read_scales(kept);
   for (int step = 0; step < steps; ++step) {
-    const unsigned x = ring.x(turn.stage, 0), weight = ring.weight(turn.stage, 0);
+    const unsigned long long x = descriptor(ring.x(turn.stage, 0));
+    const unsigned weight = ring.weight(turn.stage, 0);
     const int now = turn.stage;
     const bool more = step + 1 < steps;
     turn.advance();
@@ -122,7 +124,7 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
       if (batch % 2 == 0) lines.open(kept + (step * (BATCHES / 2) + batch / 2) * grouped * GRAINS);
       lines.widen(left[batch % 2], batch);
       begin_products();
-      const unsigned long long rows = descriptor(x + batch * X_BYTES);
+      const unsigned long long rows = x + batch * (X_BYTES / 16);
 #pragma unroll
       for (int sixteen = 0; sixteen < 4; ++sixteen) mma(sums, left[batch % 2][sixteen], rows + 2 * sixteen);
       end_products();
@@ -150,4 +152,5 @@ __device__ __forceinline__ void sum_up(Sums& sums, const Ring& ring, const unsig
   }
   await_products<0>();
   hold(sums);
+  raise(sums);
 }

@@ -54,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) product(PARA
   Sums sums;
   DepthWalk walk{ring, own.scales, steps, groups > 1, warp * LINES + lane / 4, lane};
   walk.run(sums);
+  raise(sums);
   if constexpr (KIND == PLAIN) end_plain(sums, Scales(), ends, row, line, lane);
   if constexpr (KIND == ADDED) {
     Ends of_warp = ends;

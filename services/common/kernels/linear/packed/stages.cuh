@@ -10,6 +10,7 @@
 #include "barrier.cuh"
 #include "pdl.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
 #include "linear/cuda/lines.cuh"
 #include "linear/cuda/ring.cuh"
 #include "linear/packed/e4m3.cuh"
@@ -26,6 +27,13 @@ struct Codes<4> {
 };
 
 using Scale = Codes<BITS>::Of;
+
+// What is widened is the weight's numbers less some bits of the exponent, and so are sums until they are all there.
+template <int COUNT>
+__device__ __forceinline__ void raise(float (&sums)[COUNT]) {
+#pragma unroll
+  for (int at = 0; at < COUNT; ++at) sums[at] = BITS == 4 ? __fmul_rn(sums[at], 65536.f) : sums[at];
+}
 
 constexpr int SUB_BYTES = 128, SUB = SUB_BYTES * 8 / BITS, X_DEPTH = 64;  // a swizzled row: bytes, inputs of codes, inputs of x
 constexpr int BOXES = SUB / X_DEPTH, PIECES = 8 / BITS, GROUPS = SUB / 128;  // of x; instructions of a word; scales of a line
@@ -94,15 +102,22 @@ struct Loader {
   }
 };
 
-// Keeps the scales of a CTA's lines: a row of `GRAINS` for each 128 inputs, or one for all of them.
+// Keeps the scales of a CTA's lines: a row of `GRAINS` for each 128 inputs, or one for all of them. All come at once: a thread that
+// waited for each of its own would take longer than the ring does to fill.
 __device__ __forceinline__ void keep_scales(unsigned* kept, const unsigned* scales, int groups, int row_scales, int shift,
                                             int first, int outputs) {
-  for (int at = threadIdx.x; at < groups * GRAINS; at += WARPS * 32) {
-    const int in_tile = at % GRAINS * GRAIN, lines = outputs * HALVES;
-    const int line = KIND == GATED ? first + in_tile / 16 * 8 + in_tile % 8 + in_tile / 8 % 2 * outputs : first + in_tile;
-    kept[at] = line < lines ? Scale::prepared(scales[(size_t)(at / GRAINS) * row_scales + (line >> shift)]) : 0;
+  constexpr int THREADS = WARPS * 32;
+  unsigned grain = threadIdx.x % GRAINS, group = threadIdx.x / GRAINS;
+  for (int at = threadIdx.x; at < groups * GRAINS; at += THREADS) {
+    const unsigned in_tile = grain * GRAIN;
+    const int line = first + (KIND == GATED ? in_tile / 16 * 8 + in_tile % 8 + in_tile / 8 % 2 * outputs : in_tile);
+    copy_word(shared_address(kept + at), scales + (size_t)group * row_scales + (line >> shift), line < outputs * HALVES);
+    grain += THREADS % GRAINS, group += THREADS / GRAINS;
+    if (grain >= GRAINS) grain -= GRAINS, ++group;
   }
-  asm volatile("bar.sync 1, %0;" ::"n"(WARPS * 32) : "memory");
+  await_copies();
+  for (int at = threadIdx.x; at < groups * GRAINS; at += THREADS) kept[at] = Scale::prepared(kept[at]);
+  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
 // One launch serves both kernels, so both are given the same.

@@ -27,9 +27,9 @@ class PackedTiling(NamedTuple):
     """Rows, lines of a CTA, swizzled rows of codes in a stage, stages, and what follows.
 
     A multiprocessor has room for `ctas`. Where lines are the `right` operand a warp has eight of them; else four warps
-    share 64. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
-    `fine` where lines have their own, and `short` where they are numbers of bfloat16. CTAs of a `cluster` load rows for
-    one another. None of it changes a bit.
+    share 64. `groups` are the 128s of depth that have scales of their own, or 1. Scales are `fine` where lines have
+    their own, `short` where they are numbers of bfloat16, and `fused` as a weight says. CTAs of a
+    `cluster` load rows for one another. None of it changes a bit.
     """
 
     rows: int
@@ -44,6 +44,7 @@ class PackedTiling(NamedTuple):
     bits: int = 8
     cluster: int = 1
     right: bool = False
+    fused: bool = False
 
     @property
     def depth(self) -> int:
