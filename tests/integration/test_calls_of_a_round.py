@@ -1,4 +1,7 @@
-"""How many calls a steady round takes, and files of services/: drafter, target, gateway in one process, one request."""
+"""How many calls a steady round takes, and files, classes and lines of services/ that it reaches.
+
+Drafter, target and gateway are in one process, and there is one request.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +53,12 @@ def task_name() -> str:
 
 
 class Counts(NamedTuple):
-    """Calls of a round, and the files that they go to."""
+    """Calls of a round, the files and kinds of objects that they go to, and all lines of these files."""
 
     calls: float
     files: int
+    classes: int = 0
+    lines: int = 0
 
 
 class Calls:
@@ -63,12 +68,16 @@ class Calls:
         self.on = False
         self.count: Counter[str] = Counter()
         """Calls by the file that is called."""
+        self.kinds: Counter[type] = Counter()
+        """Calls by the kind of object whose method is called."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if self.on and event == "call":
             file = frame.f_code.co_filename
             if "/services/" in file and "/services/common/pb/" not in file and task_name() not in BY_THE_CLOCK:
                 self.count[file] += 1
+                if "self" in frame.f_code.co_varnames or "self" in frame.f_code.co_freevars:
+                    self.kinds[type(frame.f_locals.get("self"))] += 1
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -132,13 +141,16 @@ async def calls_a_round(calls: Calls, stub: rpc.InferenceServiceAsyncStub) -> Co
     """
     found = []
     for tokens in (33, 161):
-        calls.on, calls.count = True, Counter()
+        calls.on, calls.count, calls.kinds = True, Counter(), Counter()
         rounds = await rounds_of(stub, tokens)
         calls.on = False
-        found.append((rounds, calls.count))
-    (few, least), (many, most) = found
-    by_file = [(most[file] - least[file]) / (many - few) for file in most]
-    return Counts(sum(by_file), sum(count >= 0.5 for count in by_file))
+        found.append((rounds, calls.count, calls.kinds))
+    (few, least, fewer), (many, most, more) = found
+    by_file = {file: (most[file] - least[file]) / (many - few) for file in most}
+    files = [Path(file) for file, count in by_file.items() if count >= 0.5]
+    kinds = [kind for kind in more if more[kind] - fewer[kind] >= 0.5 * (many - few)]
+    lines = sum(len(file.read_text().splitlines()) for file in files)
+    return Counts(sum(by_file.values()), len(files), len(kinds), lines)
 
 
 async def measured(calls: Calls) -> Counts:
@@ -156,7 +168,9 @@ def test_a_steady_round_takes_few_calls(report_counts: Callable[[str, int], None
         if least.calls > MOST_CALLS or least.files > MOST_FILES:
             with calls.counted():
                 found = asyncio.run(measured(calls))
-            least = Counts(min(least.calls, found.calls), min(least.files, found.files))
+            least = found._replace(calls=min(least.calls, found.calls), files=min(least.files, found.files))
     report_counts("calls_a_round", round(least.calls))
     report_counts("files_a_round", least.files)
+    report_counts("classes_a_round", least.classes)
+    report_counts("lines_a_round", least.lines)
     assert least.calls <= MOST_CALLS and least.files <= MOST_FILES
