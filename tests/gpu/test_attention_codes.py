@@ -101,11 +101,23 @@ def test_codes_and_exponents_of_all_values(monkeypatch: pytest.MonkeyPatch) -> N
     coded.exponents[1, table[0, :50].long()] = -126
     coded.exponents[0, table[0, :50].long()] = -126
     coded.exponents[1, table[1, 3].long(), 5] = 90
+    coded.exponents[:, table[1, 10:30].long()] = torch.tensor([-7, -6, -5, 2], dtype=torch.int8, device=DEVICE)
+    coded.exponents[0, table[1, 40].long(), 3] = 40
     expected = coded.expected(monkeypatch)
     assert torch.equal(coded(monkeypatch, TileCut(1)), expected) and expected.isfinite().all()
     coded.exponents[0, table[2, 1].long(), 7, 1] = NO_NUMBER
     found = coded(monkeypatch, TileCut(2))
     assert torch.equal(found[:2], expected[:2]) and found[2].isnan().any()
+
+
+def test_a_key_without_numbers_spoils_no_row_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    coded = Coded([700, 64], 8)
+    coded.exponents[0, coded.span.block_table_BN[0, 704 // 16].long(), 704 % 16] = NO_NUMBER
+    expected = coded.expected(monkeypatch)
+    for cut in (TileCut(1), TileCut(3)):
+        found = coded(monkeypatch, cut)
+        assert torch.equal(found[0, :4], expected[0, :4]) and torch.equal(found[1], expected[1])
+        assert found[0, :4].isfinite().all() and found[0, 4:].isnan().all()
 
 
 def test_its_own_cut_serves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

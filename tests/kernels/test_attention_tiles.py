@@ -39,6 +39,7 @@ SHAPES += [Shape(128, 4, 16, 1, True, in_block=in_block, spread=2) for in_block 
 SHAPES += [Shape(128, group, 16, 1, True, spread=2, nodes=True) for group in (1, 4, 16)]
 SHAPES += [Shape(128, 4, block, 1, alone, codes=True) for block in (8, 16, 128) for alone in (False, True)]
 SHAPES += [Shape(128, 4, 16, 1, True, halves=1, ranked=True, kv_heads=16, codes=True)]
+SHAPES += [Shape(128, 4, 16, 1, False, codes=True, counted=counted) for counted in (8, 16, 32)]
 SHAPES += [Shape(128, 4, 16, 2, True, kv_heads=heads, codes=True) for heads in (2, 8)]
 SHAPES += [Shape(64, group, block, 1, True, nodes=True) for group in (1, 3, 8) for block in (8, 16, 128)]
 
@@ -146,8 +147,9 @@ def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
 @each("shape", SHAPES)
 def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
-    assert shape.stages >= 3
-    assert shape.threads % 32 == 0 and shape.threads <= (640 if shape.spread > 1 or shape.apart else 512)
+    assert (shape.code_stages if shape.counted else shape.stages) >= 3
+    largest = 640 if shape.spread > 1 or shape.apart or shape.counted else 512
+    assert shape.threads % 32 == 0 and shape.threads <= largest
 
 
 def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:
@@ -161,6 +163,11 @@ def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:
 def test_up_to_half_of_the_rows_are_weighed_without_the_other() -> None:
     halves = {rows: shape_of(rows, 2, TileCut(1, 1, 2), ranked=False).halves for rows in (4, 32, 36, 64, 128)}
     assert halves == {4: 1, 32: 1, 36: 2, 64: 2, 128: 2}
+
+
+def test_products_of_codes_have_few_sizes_of_rows() -> None:
+    counted = [hopper._counted(rows) for rows in (1, 8, 9, 16, 17, 32, 33, 64, 65, 256)]
+    assert counted == [8, 8, 16, 16, 32, 32, 0, 0, 0, 0]
 
 
 def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:

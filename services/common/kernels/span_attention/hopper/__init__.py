@@ -13,7 +13,7 @@ from services.common.kernels.ahead import kept
 from services.common.kernels.cuda_program import LoneBoxes, TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_codes, cut_tiles, cut_trees
-from services.common.kernels.span_attention.hopper.source import NARROW_NODES, TOKENS, Shape, program_of
+from services.common.kernels.span_attention.hopper.source import LEFT_ROWS, NARROW_NODES, TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
 __all__ = ["Own", "TileCut", "attend_tiles", "tiles_of", "tree_tiles_of"]
@@ -119,10 +119,16 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block:
     rows, most = width * group, ROWS * cut.row_groups
     halves = -(-min(rows, ROWS) * 2 // ROWS)
     ranked = span.ranks_B2 is not None and alone and cut.spread == 1 and rows <= most
+    codes = kv_2NSHD.dtype == torch.int8
     return Shape(
         size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads, nodes,
-        kv_2NSHD.dtype == torch.int8,
+        codes, _counted(rows) if codes else 0,
     )  # fmt: skip
+
+
+def _counted(rows: int) -> int:
+    """Return how many rows products with codes on the left have, of few sizes; 0 where these are on the right."""
+    return next((count for count in (8, 16, LEFT_ROWS) if rows <= count), 0)
 
 
 @kept

@@ -15,16 +15,6 @@
 
 constexpr int HANDED_WEIGHTS = GROUP_ROWS * PANEL_BYTES, HANDED_TOLD = GROUP_ROWS * 8;  // bytes of a tile
 
-__device__ __forceinline__ void store_pair(unsigned to, float first, float second) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
-}
-
-__device__ __forceinline__ float2 load_pair(unsigned from) {
-  float2 pair;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(from) : "memory");
-  return pair;
-}
-
 // Weights on their way, with what is highest in a row and how much what was summed before fades. A warp has the same rows in both
 // warpgroups.
 struct Handover {

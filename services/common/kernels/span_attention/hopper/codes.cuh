@@ -13,7 +13,6 @@
 
 constexpr int WIDENING_WARPS = 4,
               KIND_WARPS = WIDENING_WARPS / 2;                    // half of them have keys, the others values
-constexpr int NO_NUMBER = 127;                                    // as an exponent
 constexpr unsigned POWERS_APART = 0x00800080, NANS = 0x7FC07FC0;  // in bfloat16, of both halves
 
 // Two whole numbers of -128 to 127 in the low bytes of both halves, below bytes of 0x43, times factors. These bytes make 128 of
@@ -39,12 +38,6 @@ __device__ __forceinline__ uint4 widened(unsigned low, unsigned high, unsigned a
 // Two to the power of an exponent, twice.
 __device__ __forceinline__ unsigned factors_of(int exponent) {
   return exponent == NO_NUMBER ? NANS : unsigned(exponent + 127) * POWERS_APART;
-}
-
-__device__ __forceinline__ int load_exponent(unsigned from) {
-  int exponent;
-  asm volatile("ld.shared.s8 %0, [%1];" : "=r"(exponent) : "r"(from) : "memory");
-  return exponent;
 }
 
 // Where a lane's codes lie in a stage, and their numbers in a stage of the other ring. Lanes take sixteen codes at once. Eight

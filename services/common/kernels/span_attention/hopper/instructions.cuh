@@ -85,6 +85,16 @@ __device__ __forceinline__ float load_shared(unsigned from) {
   return number;
 }
 
+__device__ __forceinline__ void store_pair(unsigned to, float first, float second) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
+}
+
+__device__ __forceinline__ float2 load_pair(unsigned from) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(from) : "memory");
+  return pair;
+}
+
 __device__ __forceinline__ float4 load_four(unsigned from) {
   float4 four;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -92,6 +102,14 @@ __device__ __forceinline__ float4 load_four(unsigned from) {
                : "r"(from)
                : "memory");
   return four;
+}
+
+// Of codes: of two, or of heads that are no numbers.
+constexpr int NO_NUMBER = 127;
+__device__ __forceinline__ int load_exponent(unsigned from) {
+  int exponent;
+  asm volatile("ld.shared.s8 %0, [%1];" : "=r"(exponent) : "r"(from) : "memory");
+  return exponent;
 }
 
 // Loads bytes that lie in a row, by sixteens, and counts them at a barrier.

@@ -6,6 +6,7 @@
 #include "barrier.cuh"
 #include "pdl.cuh"
 #include "tma.cuh"
+#include "warp.cuh"
 #include "span_attention/hopper/instructions.cuh"
 #include "span_attention/hopper/sizes.cuh"
 #include "span_attention/hopper/span.cuh"
@@ -69,11 +70,27 @@ struct KvLoader {
     return tile == 0 && position(own) == box.first_position() ? first : table[position(own) / BLOCK];
   }
 
+  // Exponents of all heads of a tile, sixteen a lane at once: copies of pieces would be asked for one after another. A lane arrives
+  // when its own are there.
+  __device__ __forceinline__ void copy_exponents(const LoadRing& ring, int tile, int block) const {
+    constexpr int OF_PIECE = PIECE * KV_HEADS;
+    const unsigned to = exponents.to + (ring.stage * 2 + box.kind) * EXPONENT_TILE;
+#pragma unroll
+    for (int first = 0; first < EXPONENT_TILE; first += 32 * 16) {
+      const int own = first + lane * 16, piece = min(own / OF_PIECE, PIECES - 1);
+      const int position = min(tile * TOKENS + piece * PIECE, span.paged() - 1);
+      const int line = first_line + __shfl_sync(~0u, block, piece) * BLOCK + position % BLOCK / PIECE * PIECE;
+      if (own < EXPONENT_TILE) copy_sixteen(to + own, exponents.from + (size_t)line * KV_HEADS + own % OF_PIECE, true);
+    }
+    arrive_with_copies(ring.full_at());
+  }
+
   __device__ __forceinline__ void ask(const LoadRing& ring, int tile, int block) const {
-    constexpr int LINE_BYTES = PANEL_BYTES + (CODES ? KV_HEADS : 0);
+    constexpr int LINE_BYTES = PANEL_BYTES + (CODES && !LEFT ? KV_HEADS : 0);
     const bool shares = SPREAD > 1 && box.kind == 0;  // to all CTAs of a cluster
     if (lane == 0) expect_bytes(ring.full_at(), paged(tile) ? BOXES * PIECE * LINE_BYTES * (shares ? SPREAD : 1) : 0);
     __syncwarp();
+    if constexpr (LEFT) copy_exponents(ring, tile, block);
     if (lane >= BOXES || !paged(tile)) return;
     const unsigned to = ring.keys() + offset + box.piece * PIECE * PANEL_BYTES;
     const int line = first_line + block * BLOCK + position(tile) % BLOCK / PIECE * PIECE;
@@ -81,7 +98,7 @@ struct KvLoader {
       load<true>(to, map, column, line, ring.full_at(), (1u << SPREAD) - 1, USED);
     else
       load<false>(to, map, column, line, ring.full_at(), 0, ALONE ? USED : STREAMED);
-    if constexpr (CODES)
+    if constexpr (CODES && !LEFT)
       load_bytes(exponents.to + (ring.stage * 2 + box.kind) * EXPONENT_TILE + box.piece * PIECE * KV_HEADS,
                  exponents.from + (size_t)line * KV_HEADS, PIECE * KV_HEADS, ring.full_at());
   }

@@ -7,8 +7,9 @@
 // whether lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of
 // its values, ALONE: whether no other program takes splits, HAS_BLOCK: whether rows are a drafter's block, which lies beside
 // paged memory and all of which they see, else they see what is before them, TREE: whether rows are nodes, which see their
-// own paths, CODES: whether keys and values are codes, of which CODE_STAGES tiles are under way, and WIDENERS: warpgroups that
-// make numbers of them.
+// own paths, CODES: whether keys and values are codes, of which CODE_STAGES tiles are under way, WIDENERS: warpgroups that make
+// numbers of them, COUNTED_ROWS: where codes are left operands, rows of an item at most, by eights, and else 0, KEY_GROUPS:
+// warpgroups that score them, and HANDED: tiles whose weights are on their way.
 
 #pragma once
 
@@ -21,7 +22,7 @@ constexpr int COLUMN_GROUPS = SIZE / COLUMNS / SPREAD, ITEM_GROUPS = ROW_GROUPS 
 constexpr int ROWS = ROW_GROUPS * GROUP_ROWS;
 constexpr int GROUPS = ITEMS * ITEM_GROUPS;
 // Rows whose splits have two sizes are taken together where one CTA has all splits, and has registers to know two sizes.
-constexpr bool TOGETHER = ALONE && COLUMN_GROUPS == 1;
+constexpr bool LEFT = COUNTED_ROWS > 0, TOGETHER = ALONE && COLUMN_GROUPS == 1 && !LEFT;
 constexpr int PANEL = 64, PANEL_BYTES = PANEL * 2;  // 64 numbers are a swizzled row of 128 bytes
 constexpr int PANELS = SIZE / PANEL;
 constexpr int HALF_TILE = TOKENS * PANEL_BYTES;  // a panel of a tile
@@ -40,7 +41,7 @@ constexpr int CODES_BYTES = CODE_STAGES * 2 * CODE_TILE, EXPONENTS_BYTES = CODE_
 constexpr int PANELS_EACH = CODES ? 1 : PANELS / SPREAD,
               BOXES = 2 * PANELS_EACH * PIECES / ITEM_LOADERS;  // a lane loads a box at most
 // Where warpgroups score and add apart, a stage has values of a tile beside keys of the tile so far ahead.
-constexpr bool APART = CODES && GROUPS == 1;
+constexpr bool APART = CODES && GROUPS == 1 && !LEFT;
 constexpr int SKEW = APART ? 2 : 0;
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");

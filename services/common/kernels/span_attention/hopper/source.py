@@ -9,7 +9,7 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 _KERNEL, _SPREAD_KERNEL = "span_attention/hopper/attend.cu", "span_attention/hopper/spread.cu"
 _NARROW_KERNEL = "span_attention/hopper/narrow.cu"
-_CODED_KERNEL = "span_attention/hopper/coded.cu"
+_CODED_KERNEL, _LEFT_KERNEL = "span_attention/hopper/coded.cu", "span_attention/hopper/left.cu"
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
@@ -18,6 +18,12 @@ _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
 _HANDED = 2
 _HANDED_BYTES = _HANDED * (ROWS * (TOKENS * 2 + 2 * 4) + 2 * _BARRIER_BYTES)
 """Of weights on their way to the warpgroup that adds values, and of what is told with them."""
+LEFT_ROWS, _LEFT_HANDED, _LEFT_STAGES = 32, 4, 8
+"""Rows that have codes as left operands, at most; tiles whose weights are on their way there, and tiles under way."""
+_KEY_GROUPS, _VALUE_GROUPS = 2, 2
+"""Warpgroups that score there, and that add values."""
+_POWERS_BYTES = 3 * TOKENS * 2 + 16
+"""Of what codes of a tile's values are multiplied by."""
 _SORTED = 256
 _ORDER_BYTES = _SORTED * (4 + 2)
 """Of what some lines of items see, and of their order."""
@@ -39,7 +45,8 @@ class Shape(NamedTuple):
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
     rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
-    together. Rows that are `nodes` see their own paths. Keys and values may be `codes`.
+    together. Rows that are `nodes` see their own paths. Keys and values may be `codes`. Rounds whose items have up to
+    `counted` rows, few sizes of which are built, have codes as left operands; no other program has such a number.
     """
 
     size: int
@@ -55,6 +62,7 @@ class Shape(NamedTuple):
     kv_heads: int = 8
     nodes: bool = False
     codes: bool = False
+    counted: int = 0
 
     @property
     def columns(self) -> int:
@@ -74,6 +82,8 @@ class Shape(NamedTuple):
         if self.narrow:
             return 2 * _THREADS + _FEW_LOADERS
         groups = self.items * self.row_groups * self.size // self.columns
+        if self.counted:
+            return (_KEY_GROUPS + _VALUE_GROUPS + 1) * _THREADS
         if self.codes:
             return (groups + 1 + self.wideners + self.apart) * _THREADS
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
@@ -87,7 +97,7 @@ class Shape(NamedTuple):
         if self.spread > 1:
             return _SPREAD_STAGES
         if self.codes:
-            return _WIDE_STAGES
+            return 0 if self.counted else _WIDE_STAGES
         room = _MOST_SHARED - _ALIGNMENT - self._query_bytes - _ORDER_BYTES
         most = room // (self.items * self._stage_bytes)
         return min(most, _ROUND_STAGES) if self.row_groups == 1 else most
@@ -98,17 +108,17 @@ class Shape(NamedTuple):
         if not self.codes:
             return 0
         room = _MOST_SHARED - self._fixed_bytes - self.stages * self._stage_bytes
-        return min(room // self._code_bytes, _CODE_STAGES)
+        return min(room // self._code_bytes, _LEFT_STAGES if self.counted else _CODE_STAGES)
 
     @property
     def apart(self) -> bool:
-        """Whether a warpgroup scores and another one adds values."""
-        return self.codes and self.row_groups == 1
+        """Whether a warpgroup scores and another one adds values, of numbers that others make of codes."""
+        return self.codes and self.row_groups == 1 and not self.counted
 
     @property
     def wideners(self) -> int:
         """Warpgroups that make numbers of codes."""
-        return (1 if self.row_groups > 1 else 2) if self.codes else 0
+        return (1 if self.row_groups > 1 else 2) if self.codes and not self.counted else 0
 
     @property
     def shared_bytes(self) -> int:
@@ -121,7 +131,14 @@ class Shape(NamedTuple):
         beside = (_RELAY_BYTES if self.spread > 1 else _ORDER_BYTES) + (self._path_bytes if self.nodes else 0)
         if self.narrow:
             beside = _NODE_STAGES * self._stage_bytes + 2 * _THREADS * (self.size * 2 + 16) + _NARROW_BYTES
-        return _ALIGNMENT + self._query_bytes + beside + (_HANDED_BYTES if self.apart else 0)
+        handed = _HANDED_BYTES if self.apart else self._counted_bytes if self.counted else 0
+        return _ALIGNMENT + self._query_bytes + beside + handed
+
+    @property
+    def _counted_bytes(self) -> int:
+        slot, best = self.counted * (TOKENS * 2 + 4 * 4) + 16 + 2 * _BARRIER_BYTES, self.counted * 4
+        sums, found = self.counted * self.size * 4 + 3 * best, 2 * _KEY_GROUPS * 4 * best
+        return _LEFT_HANDED * slot + sums + found + _KEY_GROUPS * _BARRIER_BYTES
 
     @property
     def _path_bytes(self) -> int:
@@ -135,7 +152,8 @@ class Shape(NamedTuple):
 
     @property
     def _code_bytes(self) -> int:
-        return 2 * TOKENS * (self.size + self.kv_heads) + 2 * _BARRIER_BYTES
+        beside = _POWERS_BYTES + 3 * _BARRIER_BYTES if self.counted else 0
+        return 2 * TOKENS * (self.size + self.kv_heads) + 2 * _BARRIER_BYTES + beside
 
     @property
     def _query_bytes(self) -> int:
@@ -149,14 +167,16 @@ def source_of(shape: Shape) -> Source:
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
         kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, tree=int(shape.nodes),
-        codes=int(shape.codes), code_stages=shape.code_stages, wideners=shape.wideners, handed=_HANDED,
+        codes=int(shape.codes), code_stages=shape.code_stages, wideners=shape.wideners,
+        handed=_LEFT_HANDED if shape.counted else _HANDED, counted_rows=shape.counted, key_groups=_KEY_GROUPS,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", shape.columns, registers=True, turned=True)
     weighed = wgmma("multiply_weighed", shape.columns + 8, registers=False, turned=True)
     kernel = _SPREAD_KERNEL if shape.spread > 1 else _NARROW_KERNEL if shape.narrow else _KERNEL
-    kernel = _CODED_KERNEL if shape.apart else kernel
-    return Source(kernel, sizes + scores + values + weighed)
+    kernel = _CODED_KERNEL if shape.apart else _LEFT_KERNEL if shape.counted else kernel
+    lines = wgmma("multiply_lines", shape.counted, registers=True) if shape.counted else ""
+    return Source(kernel, sizes + scores + values + weighed + lines)
 
 
 @kept
