@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.common.gguf.file import GgufFile
+from services.common.gguf.file import GgufError, GgufFile
 from services.common.gguf.keys import check_arithmetic, check_types
 
 FREQUENCIES = "rope_freqs.weight"
@@ -113,8 +113,17 @@ def _sandwich(sizes: "_Sizes", told: Mapping[str, Any]) -> dict[str, Any]:
         "query_pre_attn_scalar": scalar,
         "rope_local_base_freq": sizes.take("rope.freq_base_swa", float, 10000.0),
         "sliding_window": sizes.take("attention.sliding_window", int),
-        "sliding_window_pattern": sizes.take("attention.sliding_window_pattern", int, 6),
-    }
+    } | _sliding(sizes, told["num_hidden_layers"])
+
+
+def _sliding(sizes: "_Sizes", layers: int) -> dict[str, Any]:
+    """Which layers have a window: all but every so many, or a list that says it of each."""
+    key = "attention.sliding_window_pattern"
+    if not isinstance(each := sizes.given(key), list):
+        return {"sliding_window_pattern": sizes.take(key, int, 6)}
+    if len(each) != layers or any(type(one) is not bool for one in each):
+        raise sizes.error(key, f"does not say of each of {layers} layers whether it has a window")
+    return {"layer_types": ["sliding_attention" if one else "full_attention" for one in each]}
 
 
 def generation_config(file: GgufFile) -> dict[str, Any]:
@@ -143,6 +152,14 @@ class _Sizes:
 
     def __init__(self, file: GgufFile) -> None:
         self._file, self._prefix = file, file.keys["general.architecture"]
+
+    def given(self, name: str) -> Any:
+        """What stands there, of any type."""
+        return self._file.keys.get(f"{self._prefix}.{name}")
+
+    def error(self, name: str, message: str) -> GgufError:
+        """An error that names the file and the key."""
+        return self._file.error(f"{self._prefix}.{name}", message)
 
     def take(self, name: str, kind: type[Any], default: Any = None) -> Any:
         key = f"{self._prefix}.{name}"

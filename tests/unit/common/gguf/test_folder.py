@@ -141,6 +141,23 @@ def test_yarn_is_told(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("layers", [[True, False], [False, False], [True], [2, 0]])
+def test_windows_may_be_told_of_each_layer(tmp_path: Path, layers: list[Any]) -> None:
+    def more(writer: gguf.GGUFWriter) -> None:
+        writer.kv_data[0].pop(key := "gemma3.attention.sliding_window_pattern")
+        writer.add_array(key, layers)
+
+    windows = {"query_pre_attn_scalar": 16, "sliding_window": 24, "sliding_window_pattern": 2, "layer_types": None}
+    path = written(tmp_path, "gemma3_text", windows, more=more)
+    if layers not in ([True, False], [False, False]):
+        with pytest.raises(GgufError, match="does not say of each of 2 layers whether it has a window"):
+            describing_folder(path)
+        return
+    told = json.loads((describing_folder(path) / "config.json").read_text())
+    assert told["layer_types"] == ["sliding_attention" if one else "full_attention" for one in layers]
+    assert not [problem for problem in problems(Asked(str(path), device="cpu")) if problem.fatal]
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
