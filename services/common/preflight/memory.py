@@ -15,7 +15,15 @@ _PROCESSES = (848 + 560) << 20
 """Bytes on a GPU that both processes of a pair take beside tensors."""
 _CPU_BYTES = 512 << 20
 """Bytes for slots and K/V on a CPU."""
-_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+_GROUP = Path("/sys/fs/cgroup")
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", ("active_file", "inactive_file")),
+    (
+        "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",
+        ("total_active_file", "total_inactive_file"),
+    ),
+)  # fmt: skip
+"""Files of both kinds of groups: the most that processes may take, what they take, and what of it is files' alone."""
 _SMI_S = 20.0
 SIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
@@ -80,16 +88,19 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
 
 
-def free_bytes() -> int:
+def free_bytes(group: Path = _GROUP) -> int:
     """Memory that processes of this machine, or container, may still take."""
     fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(fields["MemAvailable"].split()[0]) << 10
-    for name in _LIMITS:
+    for most, taken, told, cached in _LIMITS:
         try:
-            free = min(free, int(Path("/sys/fs/cgroup", name).read_text()))
-        except (OSError, ValueError):
+            limit = int((group / most).read_text())
+            used = int((group / taken).read_text())
+            counts = dict(line.split() for line in (group / told).read_text().splitlines())
+            free = min(free, limit - max(0, used - sum(int(counts[name]) for name in cached)))
+        except (OSError, ValueError, KeyError):
             continue
-    return free
+    return max(0, free)
 
 
 def memory_problem(

@@ -215,7 +215,8 @@ def read_model(
     head_VD = checkpoint.read(_HEAD, table, dtype) if has_head else embed_VD
     if spec.tied and not embed_VD.is_meta and not torch.equal(embed_VD, head_VD):
         raise ModelError(
-            f"{checkpoint.folder}: tensor {_HEAD} differs from {_EMBED}, though config.json has tie_word_embeddings"
+            f"{checkpoint.folder}: tensor {_HEAD} differs from {_EMBED}, though config.json has tie_word_embeddings; "
+            "set that to false if the head is the model's own"
         )
     embed_VD = embed_VD.to(device)
     return ModelWeights(
