@@ -23,6 +23,7 @@ from tests.faults.test_half_sent import resident_mib
 from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.held import Held
 from tests.support.hostile_frames import PING, bombs, call, floods
 from tests.support.hostile_messages import places, requests, strange
 from tests.support.warm import START_S, WarmProcess
@@ -47,7 +48,9 @@ class Gateway:
         self.bound = process.bound(START_S)
         self.messages = 0
         self.longest_s = 0.0
+        """The longest pause of a stream, without what the machine held the gateway or this process up."""
         self.before = self.most = 0.0
+        self._held = Held(process.process.pid)
         self._tasks: list[asyncio.Task[None]] = []
 
     @contextlib.asynccontextmanager
@@ -62,8 +65,9 @@ class Gateway:
             looking = asyncio.create_task(self._look())
             self.longest_s = 0.0
             try:
-                yield
-                await self.goes_on()
+                async with self._held.looking():
+                    yield
+                    await self.goes_on()
                 assert not any(task.done() for task in tasks), "no stream of others is lost"
             finally:
                 for task in (looking, *tasks):
@@ -90,7 +94,8 @@ class Gateway:
         latest = 0.0
         async for _ in stub.Generate(asked, metadata=(OTHER,)):
             now = time.monotonic()
-            self.longest_s = max(self.longest_s, now - latest) if latest else 0.0
+            if latest and now - latest > self.longest_s:
+                self.longest_s = max(self.longest_s, now - latest - self._held.between(latest, now))
             latest = now
             self.messages += 1
 
@@ -116,7 +121,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 def judge(gateway: Gateway, what: str, held: float, size: Size) -> None:
-    """Memory always; the pace of others only where nothing else keeps the machine busy."""
+    """Memory always; the pace of others at whole sizes."""
     grown = gateway.most - gateway.before
     print(
         f"Z6 {what}: +{grown:.0f} MiB at most, {held:+.0f} MiB later, others paused {gateway.longest_s:.2f} s at most"
