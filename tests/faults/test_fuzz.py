@@ -27,9 +27,6 @@ NUMBERS = (0, 1, 2, 20, 21, 319, 320, 2**31 - 1, 2**31, 2**32 - 1)
 REALS = (0.0, -0.0, 1e-45, 1e-6, 0.5, 1.0, 2.0, 2.1, -1.0, 1e38, float("nan"), float("inf"), float("-inf"))
 TEXTS = ("", "a", "a\0b", "é" * 300, "\u2028", "🚴" * 60, "x" * 100_000)
 METHOD = "/paceline.v1.InferenceService/Generate"
-ASKS = 8
-UNSENT = "execute_batch"
-"""gRPC's client says so when it sends into a call that the server has ended; what the server said is lost then."""
 
 
 @pytest.mark.alone
@@ -114,16 +111,13 @@ async def test_z1_random_bytes_are_refused(
     frames = [pb.SessionRequest(hello=pb.Hello(protocol_version=1)).SerializeToString()]
     async with connect(fleet.gateway_address) as gateway, connect(fleet.pairs[0].bound["grpc"]) as target:
         generate: Any = gateway.unary_stream(METHOD)
-        session: Any = target.stream_stream("/paceline.v1.TargetService/Session")
+        # Not a stream of one message: a client says INTERNAL of itself where the call ends before it has sent.
+        session: Any = target.unary_stream("/paceline.v1.TargetService/Session")
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(trial: int, data: bytes) -> None:
             async with gate:
-                for _ in range(ASKS):
-                    call = generate(data, timeout=60.0) if trial % 2 else session(iter([data]), timeout=60.0)
-                    error = await _refusal(call)
-                    if error is None or UNSENT not in (error.debug_error_string() or ""):
-                        break
+                error = await _refusal((generate if trial % 2 else session)(data, timeout=60.0))
                 assert error is None or error.code() not in SHAMEFUL, (error.code(), data)
 
         damaged = [_damaged(rng, rng.choice(seeds if trial % 2 else frames)) for trial in range(count)]
