@@ -43,6 +43,8 @@ BITS = {name: 8 * size / numbers for name, numbers, size in _TYPES.values()}
 """Of a number, by name of type."""
 _MOST_DIMENSIONS = 4
 _MOST_NAME = 256
+_SAMPLES, _SAMPLE_BYTES = 512, 64
+"""Tensors of which some bytes count for the digest, at most, and how many: models of one head differ in these."""
 _DEFAULT_ALIGNMENT = 32
 
 
@@ -62,7 +64,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """Keys and tensors of a file; `digest` is that of its head and its size, not of its tensors."""
+    """Keys and tensors of a file; `digest` is that of its head, its size and some bytes of its tensors."""
 
     path: Path
     keys: Mapping[str, Any]
@@ -107,9 +109,13 @@ def _read(path: Path, data: mmap.mmap) -> GgufFile:
     alignment = values.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment % 8:
         raise ValueError(f"general.alignment is {alignment!r}")
-    digest = sha256(data[: head.place] + str(len(data)).encode()).hexdigest()
     start = -(-head.place // alignment) * alignment
-    return GgufFile(path, values, _placed(path, table, start, len(data)), digest)
+    placed = _placed(path, table, start, len(data))
+    digest = sha256(data[: head.place] + str(len(data)).encode())
+    for tensor in [*placed.values()][:: 1 + len(placed) // _SAMPLES]:
+        middle = tensor.start + tensor.nbytes // 2
+        digest.update(data[middle : middle + _SAMPLE_BYTES])
+    return GgufFile(path, values, placed, digest.hexdigest())
 
 
 class _Head:

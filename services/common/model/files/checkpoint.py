@@ -28,6 +28,8 @@ CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 SUFFIX = ".safetensors"
+SAMPLES, SAMPLE_BYTES = 128, 64
+"""Tensors of a file of which some bytes count for its digest, at most, and how many bytes of each."""
 _LONGEST_NAME = 255
 """Of a file, in a folder of a file system."""
 
@@ -75,7 +77,8 @@ class IntegerSource(TensorSource, Protocol):
 class Checkpoint:
     """The tensors of one folder.
 
-    `revision` identifies the contents: the digest of the manifest, else of the configuration and the tensor tables.
+    `revision` identifies the contents: the digest of the manifest, else of the configuration, the tensor tables and
+    some numbers of each file.
 
     Raises:
         ModelError: the manifest, the index or a shard is damaged or they disagree.
@@ -303,10 +306,16 @@ def _tensor_names(path: Path) -> frozenset[str]:
 
 
 def _describe_digest(folder: Path, files: Iterable[Path]) -> str:
+    """The digest of what describes a folder, and of some numbers of each file: finetunes of a model differ in these."""
     digest = hashlib.sha256(b"".join(read_regular(path) for path in _descriptions(folder)))
     for path in sorted(set(files)):
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            digest.update(file.read(min(size, 1 << 28)))
-        digest.update(str(path.stat().st_size).encode())
+            table = file.read(min(size, 1 << 28))
+            digest.update(table)
+            digest.update(str(path.stat().st_size).encode())
+            ends = [one["data_offsets"] for name, one in sorted(json.loads(table).items()) if name != "__metadata__"]
+            for first, last in ends[:: 1 + len(ends) // SAMPLES]:
+                file.seek(8 + size + (first + last) // 2)
+                digest.update(file.read(min(SAMPLE_BYTES, last - first)))
     return digest.hexdigest()

@@ -237,6 +237,15 @@ def test_a_changed_description_is_told_before_large_files_are_read(tmp_path: Pat
     assert time.process_time() - before < 5
 
 
+def test_a_finetune_with_the_same_tables_is_another_revision(folder: Path) -> None:
+    (folder / MANIFEST_FILE).unlink()
+    first = load_target(folder).revision
+    tensors = load_file(folder / WEIGHTS)
+    assert load_target(folder).revision == first
+    save_file(tensors | {GATE: tensors[GATE] + 0.01}, folder / WEIGHTS, metadata={"format": "pt"})
+    assert load_target(folder).revision != first
+
+
 def test_revision_follows_the_contents(folder: Path) -> None:
     first = load_target(folder).revision
     edit(folder, lambda tensors: tensors[GATE].mul_(2))

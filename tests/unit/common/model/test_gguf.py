@@ -114,10 +114,16 @@ def test_a_worker_takes_the_folder_that_describes_a_file(tmp_path: Path) -> None
 
 def test_revisions_differ_between_files_and_are_kept_between_loads(tmp_path: Path) -> None:
     _, path = written(tmp_path, "qwen3", Type.F32)
+    path.write_bytes(path.read_bytes() + bytes(-path.stat().st_size % 4))
     first = open_checkpoint(resolve_folder(path)).revision
     assert open_checkpoint(resolve_folder(path)).revision == first
+    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
+    numbers = np.fromfile(path, np.float32)  # of one head, as a finetune has
+    numbers[tensor.start // 4 : (tensor.start + tensor.nbytes) // 4] *= 2
+    numbers.tofile(path)
+    assert (tuned := open_checkpoint(resolve_folder(path)).revision) != first
     written(tmp_path, "qwen3", Type.Q8_0)
-    assert open_checkpoint(resolve_folder(path)).revision != first
+    assert open_checkpoint(resolve_folder(path)).revision not in (first, tuned)
 
 
 def test_what_is_not_finite_is_refused(tmp_path: Path) -> None:
