@@ -176,10 +176,11 @@ def served(name: str, asked: argparse.Namespace) -> Iterator[Line]:
             by_pace = ["--pair-id", OUT_OF_REACH, "--grpc", f"unix:{folder}/t.sock"]
             far = [*chains, *(by_pace if asked.device == "cuda" else ("--handoff", "host"))]
             ways = (("c", chains), ("n", nodes), ("p", far))[: 2 + asked.by_pace]
-            pairs = [_started(Path(folder) / way, pair, flags, asked) for way, flags in ways]
+            pairs: list[PairProcesses] = []
             try:
-                for one in pairs:
-                    one.wait_ready(READY_S)
+                for way, flags in ways:  # one behind another: each times its rounds, and policies begin with that
+                    pairs.append(_started(Path(folder) / way, pair, flags, asked))
+                    pairs[-1].wait_ready(READY_S)
                 for line in asyncio.run(_measured(pair, rows, pairs, asked)):
                     print(json.dumps(asdict(line)), flush=True)
                     yield line
