@@ -134,28 +134,17 @@ def test_a_cut_fits_a_multiprocessor_and_covers_the_weight(
         (ctas, _), steps = cut.grid(lines), depth // cut.depth
         assert ctas % cut.cluster == 0 and (ctas - cut.cluster) * cut.lines < lines <= ctas * cut.lines
         assert cut.lines % (8 * (1 + (kind == Kind.GATED))) == 0
-        assert cut.warps * 8 == cut.lines if cut.right else cut.lines <= cut.warps * 16 < cut.lines + 64
+        assert cut.lines <= cut.warps * 16 < cut.lines + 64
         assert steps % cut.subs == 0 and cut.stages <= steps // cut.subs and cut.threads <= 416
 
 
-def test_sixteen_rows_are_the_left_operand_but_before_gates_and_of_wide_bands() -> None:
-    found = {
-        (outputs, rows): cut.right
-        for outputs, depth, kind in (SHAPES[0], SHAPES[1], SHAPES[2], (10240, 4096, Kind.PLAIN))
-        for rows in (8, 16, 32)
-        if (cut := packed_cut(outputs, depth, rows, kind, depth // 128, False, True))
-    }
-    assert len(found) == 12
-    assert {key for key, right in found.items() if right} == {(6144, 16), (4096, 16)}
-
-
 @pytest.mark.parametrize("bits", [8, 4])
-def test_rings_of_few_rows_leave_room_for_the_product_behind(bits: int) -> None:
+def test_rings_of_up_to_eight_rows_leave_room_for_the_product_behind(bits: int) -> None:
     for outputs, depth, kind in SHAPES[:2]:
         for rows in (1, 8, 16):
             cut = packed_cut(outputs, depth, rows, kind, depth // 128, False, True, bits)
             assert cut is not None and cut.stages >= 3
-            assert cut.stages * cut.stage_bytes <= 129 * 1024 < PROCESSOR_BYTES * 0.6
+            assert cut.stages * cut.stage_bytes < PROCESSOR_BYTES * (0.5 if rows < 16 else 0.65)
 
 
 def test_other_products_have_no_cut() -> None:

@@ -19,8 +19,6 @@ def source_of(tiling: PackedTiling) -> Source:
         ctas=tiling.ctas, warps=tiling.warps, cluster=tiling.cluster, bits=tiling.bits,
         fine=int(tiling.fine), short=int(tiling.short), fused=int(tiling.fused), wide=1, kind=int(tiling.kind),
     )  # fmt: skip
-    if tiling.right:
-        return Source("linear/packed/right.cu", f"{build}constexpr bool GROUPED = false;\n")
     return Source("linear/packed/left.cu", build + wgmma("mma", tiling.rows, registers=True))
 
 
@@ -58,12 +56,7 @@ def multiply(tiling: PackedTiling, x_TD: Tensor, weight: PackedWeight, ends: End
     rows, (lines, depth) = len(x_TD), weight.shape
     # TMA is told of two codes as one number of two bytes.
     codes_FB = weight.codes_FB.view(torch.bfloat16)
-    if tiling.right:
-        x_map: TensorMap = DeepBoxes(x_TD, tiling.rows, tiling.subs * tiling.depth // 64)
-        weight_map: TensorMap = DeepBoxes(codes_FB, tiling.lines, tiling.subs)
-    else:
-        x_map = TensorMap(x_TD, tiling.row_box)
-        weight_map = (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(codes_FB, tiling.lines)
+    x_map, weight_map = _maps(tiling, x_TD, codes_FB)
     scales = len(weight.scale_GL), weight.scale_GL.shape[1], weight.shift
     program_of(tiling).launch(
         tiling.grid(lines),
@@ -79,6 +72,15 @@ def multiply(tiling: PackedTiling, x_TD: Tensor, weight: PackedWeight, ends: End
         eps,
         offset,
     )
+
+
+def _maps(tiling: PackedTiling, x_TD: Tensor, codes_FB: Tensor) -> tuple[TensorMap, TensorMap]:
+    """Return the boxes of rows and of codes: of a whole stage, but as `Loader` says."""
+    alone, gated = tiling.cluster == 1, tiling.kind == Kind.GATED
+    x_map = DeepBoxes(x_TD, tiling.rows, tiling.subs * tiling.depth // 64) if alone else TensorMap(x_TD, tiling.row_box)
+    if alone and not gated:
+        return x_map, DeepBoxes(codes_FB, tiling.lines, tiling.subs)
+    return x_map, (InterleavedHalves if gated else TensorMap)(codes_FB, tiling.lines)
 
 
 @cache

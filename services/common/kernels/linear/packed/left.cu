@@ -14,7 +14,11 @@
 #include "linear/packed/left.cuh"
 #include "linear/packed/left_ends.cuh"
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) __cluster_dims__(CLUSTER, 1, 1) product(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) __cluster_dims__(CLUSTER, 1, 1)
+    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned* scales,
+            unsigned short* out, unsigned short* scaled, const unsigned short* stream, const unsigned short* norm,
+            const long long* squares, unsigned long long* added, int rows, int outputs, int depth, int groups, int row_scales,
+            int shift, float inverse_depth, float eps, float offset) {
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, steps = depth / (SUBS * SUB);
@@ -33,11 +37,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, CTAS) __cluster_di
     // Not sooner: of kernels that start early one after the other, some read what an earlier one has written before they wait.
     allow_next();
     const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
+    Beside beside;
+    beside.read(ends, first, warp, lane);
     Sums sums;
     sum_up(sums, ring, own.scales, steps, groups > 1, warp, lane);
-    if constexpr (KIND == PLAIN) end_plain(sums, ends, first, warp, lane);
-    if constexpr (KIND == GATED) end_gated(sums, ends, first, warp, lane);
-    if constexpr (KIND == ADDED) end_added(sums, ends, first, warp, lane);
+    if constexpr (KIND == PLAIN) end_plain(sums, ends, beside, first, warp, lane);
+    if constexpr (KIND == GATED) end_gated(sums, ends, beside, first, warp, lane);
+    if constexpr (KIND == ADDED) end_added(sums, ends, beside, first, warp, lane);
   }
   // Nobody leaves while others load into its memory.
   cluster_arrive<CLUSTER>();

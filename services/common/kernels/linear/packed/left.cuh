@@ -15,8 +15,9 @@
 // Where each warp has eight lines nobody reads what comes of the other eight of an instruction.
 constexpr int PARTS = KIND == GATED || TILE_LINES > WARPS * 8 ? 2 : 1;
 constexpr int READS = SUBS * 2;  // of codes, in a stage
-// Codes are read one read ahead and scales 128 inputs: a warp of few rows waits for its own reads. FP8 gained nothing by it.
-constexpr bool AHEAD = BITS == 4 && X_ROWS <= 16;
+// Codes are read one read ahead and scales 128 inputs: a warp of few rows waits for its own reads. FP8 gains by it where its chain is
+// as long as its bytes are.
+constexpr bool AHEAD = BITS == 4 ? X_ROWS <= 16 : X_ROWS == 16 && KIND != GATED;
 constexpr int KEPT_READS = AHEAD ? 2 : 1;
 static_assert(WARPS == (TILE_LINES + 32 * PARTS - 1) / (32 * PARTS) * 4 && BATCHES % 2 == 0,
               "whole instructions, in turn from two places");

@@ -1,4 +1,4 @@
-// A ring in shared memory through which codes and rows come, and the scales beside it, of both kernels.
+// A ring in shared memory through which codes and rows come, and the scales beside it.
 //
 // `build.cuh` defines X_ROWS (of x, those behind the last are zero), TILE_LINES (of a CTA), WARPS that multiply, CLUSTER (CTAs that
 // load rows for one another), BITS of a code, SUBS (swizzled rows of codes in a stage), STAGES, FINE (lines have scales of their
@@ -78,7 +78,18 @@ __device__ __forceinline__ void fill_ring(const Loads& of, int steps) {
   }
 }
 
-// Loads tiles, each CTA of a cluster rows for all of it.
+// Loads a box of 64s of some lines, and counts its bytes at a barrier.
+__device__ __forceinline__ void load_deep(unsigned to, const TensorMap* map, int line, int sub, unsigned barrier,
+                                          unsigned long long hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(0), "r"(line), "r"(sub), "r"(barrier), "l"(hint)
+      : "memory");
+}
+
+// Loads tiles: a box of a whole stage, as each box costs the thread that asks for it; but a box of each swizzled row where lines are
+// interleaved, and where CTAs of a cluster load rows for all of it.
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
@@ -86,6 +97,8 @@ struct Loader {
 
   __device__ void weights(int step, int stage) const {
     expect_bytes(ring.full_at(stage), SUBS * (X_SUB + W_SUB));
+    if constexpr (KIND != GATED && CLUSTER == 1)
+      return load_deep(ring.weight(stage, 0), weight_map, first, step * SUBS, ring.full_at(stage), STREAMED);
     for (int sub = 0; sub < SUBS; ++sub) {
       const int column = (step * SUBS + sub) * (SUB_BYTES / 2);  // TMA takes two bytes as a number
       if constexpr (KIND == GATED)
@@ -96,6 +109,7 @@ struct Loader {
   }
 
   __device__ void rows(int step, int stage) const {
+    if constexpr (CLUSTER == 1) return load_deep(ring.x(stage, 0), x_map, 0, step * SUBS * BOXES, ring.full_at(stage), KEPT);
     for (int box = 0; box < BOXES * SUBS; ++box)
       load<(CLUSTER > 1)>(ring.x(stage, box / BOXES) + box % BOXES * X_BYTES + rank * SLICE * SUB_BYTES, x_map,
                           (step * SUBS * BOXES + box) * X_DEPTH, rank * SLICE, ring.full_at(stage), (1u << CLUSTER) - 1, KEPT);
@@ -119,10 +133,3 @@ __device__ __forceinline__ void keep_scales(unsigned* kept, const unsigned* scal
   for (int at = threadIdx.x; at < groups * GRAINS; at += THREADS) kept[at] = Scale::prepared(kept[at]);
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
-
-// One launch serves both kernels, so both are given the same.
-#define PARAMETERS                                                                                                       \
-  const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const unsigned *scales,         \
-      unsigned short *out, unsigned short *scaled, const unsigned short *stream, const unsigned short *norm,             \
-      const long long *squares, unsigned long long *added, int rows, int outputs, int depth, int groups, int row_scales, \
-      int shift, float inverse_depth, float eps, float offset

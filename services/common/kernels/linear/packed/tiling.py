@@ -8,7 +8,7 @@ GROUP = 128
 """Inputs that share a scale of a line where it has more than one."""
 ROWS = (8, 16, 32, 64, 128)
 """Rows that a kernel is built for; those behind the last count for nothing."""
-EIGHT = 8
+EIGHT, _SIXTEEN = 8, 16
 """Lines of an instruction, and the fewest of a scale that kernels need not keep for each line."""
 _SUB_BYTES, _X_BYTES, _SCALE_BYTES = 128, 2, 4
 _PROCESSORS = 132
@@ -16,20 +16,20 @@ _TILE, _MOST, _MOST_OF_TWO = 64, 192, 128
 _ALIGNMENT, _STAGE_BARRIERS, _SHARED_BYTES = 1024, 16, 224 * 1024
 _LEAST_STAGES, _FEW_STAGES, _MOST_STAGES = 6, 3, 24
 """Fewer stages are not made larger: one is multiplied, and another one waits to be filled again."""
-_RIGHT_ROWS, _MOST_RIGHT = 16, 64
-"""Rows, and most lines of a CTA, whose lines are the right operand; with fewer rows the left one is quicker."""
-_LEFT_RING, _RIGHT_RING, _LONG_RING = 112 * 1024, 129 * 1024, 194 * 1024
-_GATES_RING, _LONG = {8: 141 * 1024, 4: 112 * 1024}, 8192
-"""Bytes of rings as they were quickest in a layer; of four bits a long depth has more."""
+_LONG, _EIGHT_RING, _MOST_RING = 8192, 112 * 1024, 160 * 1024
+_RING, _PLAIN_RING, _RING_OF_TWO = 145 * 1024, 129 * 1024, 98 * 1024
+"""Bytes of rings of nine to sixteen rows as they were quickest in a layer, and most of one with the fewest stages.
+
+Of up to eight rows a ring leaves room for the product behind.
+"""
 
 
 class PackedTiling(NamedTuple):
     """Rows, lines of a CTA, swizzled rows of codes in a stage, stages, and what follows.
 
-    A multiprocessor has room for `ctas`. Where lines are the `right` operand a warp has eight of them; else four warps
-    share 64. `groups` are the 128s of depth that have scales of their own, or 1. Scales are `fine` where lines have
-    their own, `short` where they are numbers of bfloat16, and `fused` as a weight says. CTAs of a
-    `cluster` load rows for one another. None of it changes a bit.
+    A multiprocessor has room for `ctas`. `groups` are the 128s of depth that have scales of their own, or 1. Scales are
+    `fine` where lines have their own, `short` where they are numbers of bfloat16, and `fused` as a weight says. CTAs of
+    a `cluster` load rows for one another. None of it changes a bit.
     """
 
     rows: int
@@ -43,7 +43,6 @@ class PackedTiling(NamedTuple):
     kind: Kind
     bits: int = 8
     cluster: int = 1
-    right: bool = False
     fused: bool = False
 
     @property
@@ -53,13 +52,13 @@ class PackedTiling(NamedTuple):
 
     @property
     def band(self) -> int:
-        """Outputs of a CTA, or of a warp that has lines of its own."""
-        return EIGHT if self.right else self.lines // 2 if self.kind == Kind.GATED else self.lines
+        """Outputs of a CTA."""
+        return self.lines // 2 if self.kind == Kind.GATED else self.lines
 
     @property
     def warps(self) -> int:
         """Those that multiply: four for each 64 lines."""
-        return self.lines // EIGHT if self.right else -(-self.lines // _TILE) * 4
+        return -(-self.lines // _TILE) * 4
 
     @property
     def threads(self) -> int:
@@ -110,32 +109,25 @@ def packed_cut(
     waves = -(-lines // (_PROCESSORS * (_MOST if ctas == 1 else _MOST_OF_TWO)))
     band = -(-lines // (_PROCESSORS * waves * step)) * step
     together = next(most for least, most in _TOGETHER if rows >= least)
-    cut = PackedTiling(rows, band, 1, 1, ctas, groups, fine, short, kind, bits, together)
-    right = rows == _RIGHT_ROWS and kind != Kind.GATED and band <= _MOST_RIGHT
-    return _staged(cut._replace(right=right), depth)
+    return _staged(PackedTiling(rows, band, 1, 1, ctas, groups, fine, short, kind, bits, together), depth)
 
 
 def _staged(cut: PackedTiling, depth: int) -> PackedTiling | None:
     """Return the cut with a ring that fits; None if none does."""
     steps, room = depth // cut.depth, _SHARED_BYTES // cut.ctas - cut.scale_bytes - cut.squares_bytes - _ALIGNMENT
-    least, ring = _LEAST_STAGES, room
-    if cut.ctas == 1 and cut.rows <= _RIGHT_ROWS:
-        least = _FEW_STAGES if cut.right or depth > _LONG else _FEW_STAGES + 1
-        ring = min(room, _ring_bytes(cut, depth))
-    most = max(1, ring // (cut.stage_bytes + _STAGE_BARRIERS) // least)
-    subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= most)
+    least, ring, most = _LEAST_STAGES, room, room
+    if cut.rows == EIGHT and cut.ctas == 1:
+        least, ring = _FEW_STAGES if depth > _LONG else _FEW_STAGES + 1, min(room, _EIGHT_RING)
+        most = ring
+    elif cut.rows == _SIXTEEN:
+        ring = _RING_OF_TWO if cut.ctas > 1 else _PLAIN_RING if cut.kind == Kind.PLAIN else _RING
+        least, ring, most = _FEW_STAGES, min(room, ring), min(room, _MOST_RING if cut.ctas == 1 else ring)
+    largest = most // (cut.stage_bytes + _STAGE_BARRIERS) // least
+    subs = next(subs for subs in (4, 2, 1) if steps % subs == 0 and subs <= max(1, largest))
     cut = cut._replace(subs=subs)
-    stages = min(ring // (cut.stage_bytes + _STAGE_BARRIERS), _MOST_STAGES, steps // subs)
+    size = cut.stage_bytes + _STAGE_BARRIERS
+    stages = min(max(ring // size, min(least, most // size)), _MOST_STAGES, steps // subs)
     return cut._replace(stages=stages) if stages >= min(2, steps // subs) else None
-
-
-def _ring_bytes(cut: PackedTiling, depth: int) -> int:
-    """Return what a ring of few rows has: as much as its product needs, so that the next one finds room beside it."""
-    if cut.kind == Kind.GATED:
-        return _GATES_RING[cut.bits] if cut.rows == _RIGHT_ROWS else _LEFT_RING
-    if not cut.right:
-        return _LEFT_RING
-    return _LONG_RING if cut.bits == 4 and depth > _LONG else _RIGHT_RING
 
 
 _KINDS = (Kind.PLAIN, Kind.GATED, Kind.ADDED)
