@@ -273,7 +273,9 @@ class Fleet:
         # For proxies and hostile callers. Nobody else may listen where a killed target did, which gateways look for.
         open_port = ("--grpc", f"127.0.0.1:{free_port()}", "--insecure", "true")
         flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *open_port, *self._flags, *more)
-        proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
+        proposer: tuple[str, ...] = ("--proposer", "ngram") if index % 2 and not self._alike else ()
+        if "float64" in self._flags:  # a drafter shares its target's tensors
+            proposer = (*proposer, "--dtype", "float64")
         models = self.others.get(index, self._models)
         self.pairs[index] = PairProcesses(folder, models, flags, environment, proposer, module=self.module)
 
