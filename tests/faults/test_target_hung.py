@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import statistics
+import subprocess
 import time
 from itertools import count
+from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2
@@ -14,6 +17,7 @@ from grpc_health.v1 import health_pb2
 from tests.faults.answers import judge, migrations, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
+from tests.faults.rest import scrape
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 16, 100
@@ -28,6 +32,8 @@ FOUND_S, TOLD_S = 6.0, 5.0
 HEARD_S = 1.5
 SPARE = 3
 """More trials, for on a busy machine the victim's streams may have ended before the others have begun."""
+KEPT_S = 2.3
+"""A target that was stopped for no longer keeps its streams: the gateway gives one up after 2.4 s at the soonest."""
 # Numbers of requests that no test has sent before. The gateway sends a prompt where it was seen; those that have moved
 # away from the victim would all begin on the other pair, and the fault would meet nothing.
 FRESH = count(1000, STREAMS)
@@ -81,45 +87,77 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
 async def test_f5_a_target_that_was_only_held_serves_again(fleet: Fleet, size: Size) -> None:
     """Stopped for less than the gateway's patience it keeps its streams; stopped for longer it is taken back."""
     await _replace_victim(fleet, "plan:pace=0.03")
-    process = fleet.pairs[0].target.process
-    for trial in range(size(1, 10)):
-        held_s, moves = (2.0, False) if trial % 2 == 0 else (8.0, True)
+    judged, trials = 0, size(1, 10)
+    for _ in range(trials + 2 * SPARE):
+        held_s, moves = (2.0, False) if judged % 2 == 0 else (8.0, True)
         first = next(FRESH)
         expected = await fleet.expected(STREAMS, TOKENS, first)
         streams = await fleet.begin_all(STREAMS, TOKENS, first)
-        process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(held_s)
-        process.send_signal(signal.SIGCONT)
+        took_s = await _hold(fleet.pairs[0].target.process, held_s)
+        runs = (await asyncio.to_thread(scrape, fleet.pairs[0].bound["metrics"]))["paceline_running_requests"] > 0
         answers = [await stream.task for stream in streams]
         for answer, wanted in zip(answers, expected, strict=True):
             assert same(answer, wanted)
-        assert (migrations(answers) > 0) == moves
-        assert max(answer.longest_gap_s for answer in answers) > 1.0, "the pause met a live stream"
         await fleet.wait_routed()
         await fleet.quiet()
+        if moves or (runs and took_s <= KEPT_S):
+            assert (migrations(answers) > 0) == moves
+            judged += 1
+        if judged == trials:
+            break
+    assert judged == trials, "pauses of the meant length met live streams"
     await fleet.replace_pair(0)
 
 
-# Sync points, flags and the seconds that nothing comes: a target whose own bound is higher than one round of seven
-# seconds answers when asked; one whose event loop is held has its connections answered.
+async def _hold(process: subprocess.Popen[bytes], seconds: float) -> float:
+    """Stops a process for so long; for how long it was, as the machine may hold this one, too."""
+    process.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    await asyncio.sleep(seconds)
+    process.send_signal(signal.SIGCONT)
+    return time.monotonic() - stopped
+
+
+# Sync points, flags, and for how long the gateway sees the target sleep: a target whose own bound is higher than one
+# round of seven seconds answers when asked; one whose event loop is held has its connections answered.
 SLOW = {
-    "one long round": ("plan:pace=0.01,verify:sleep=7@12", ("--stall-s", "20"), 6.0),
-    "a loop held for a while": ("plan:pace=0.01,deliver:sleep=3.3@60", (), 3.0),
+    "one long round": ("plan:pace=0.01,verify:sleep=7@12", ("--stall-s", "20"), 6.9),
+    "a loop held for a while": ("plan:pace=0.01,deliver:sleep=3.3@60", (), 3.2),
 }
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", SLOW)
 async def test_f5_a_target_that_is_slow_but_lives_is_kept(fleet: Fleet, kind: str) -> None:
-    points, flags, pause_s = SLOW[kind]
+    """The gateway sees all of the sleep but its end, and what follows when the target has had its turn."""
+    points, flags, seen_s = SLOW[kind]
     first = next(FRESH)
     expected = await fleet.expected(STREAMS, TOKENS, first)
     await _replace_victim(fleet, points, flags)
+    pair, gateway = fleet.pairs[0], fleet.gateway.process
     streams = await fleet.begin_all(STREAMS, TOKENS, first)
+    await fleet.until(lambda: bool(_told(pair.target.log, "began")), "the target sleeps")
+    await asyncio.sleep(_told(pair.target.log, "began")[0] + seen_s - time.monotonic())
+    gateway.send_signal(signal.SIGSTOP)
+    try:
+        live = [stream for stream in streams if not stream.task.done()]
+        await fleet.until(lambda: bool(_told(pair.target.log, "ended")), "the target goes on")
+        await asyncio.to_thread(pair.describe)
+    finally:
+        gateway.send_signal(signal.SIGCONT)
     answers = [await stream.task for stream in streams]
     for answer, wanted in zip(answers, expected, strict=True):
         assert same(answer, wanted)
-    assert max(answer.longest_gap_s for answer in answers) > pause_s, "the fault met a live stream"
+    assert live, "the fault met a live stream"
     assert migrations(answers) == 0
     await fleet.replace_pair(0)
     await fleet.quiet()
+
+
+def _told(log: Path, what: str) -> list[float]:
+    """When the target began or ended to sleep in its sync point, as it says itself.
+
+    The pause that a client sees says less: one that the machine holds hears late of what came before.
+    """
+    lines = [json.loads(line) for line in log.read_text().splitlines() if "sync point" in line]
+    return [line[what] for line in lines if what in line]

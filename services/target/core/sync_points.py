@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_LOG = logging.getLogger(__name__)
 
 VARIABLE = "PACELINE_SYNC_POINTS"
 NAMES = ("plan", "draft", "verify", "commit", "emit", "deliver")
@@ -85,7 +88,9 @@ def _parse(item: str) -> tuple[str, _Action]:
 
 def _act(name: str, action: _Action) -> None:
     if action.kind == "sleep":
+        _LOG.info("sync point sleeps", extra={"data": {"point": name, "began": time.monotonic()}})
         time.sleep(action.seconds)
+        _LOG.info("sync point slept", extra={"data": {"point": name, "ended": time.monotonic()}})
     elif action.kind == "raise":
         raise SyncPointError(f"sync point {name}")
     else:
