@@ -30,6 +30,8 @@ SINGLE_FILE = "model.safetensors"
 SUFFIX = ".safetensors"
 SAMPLES, SAMPLE_BYTES = 128, 64
 """Tensors of a file of which some bytes count for its digest, at most, and how many bytes of each."""
+_MOST_OPEN = 64
+"""Files that are open at a time; one more closes the one that was opened first."""
 _LONGEST_NAME = 255
 """Of a file, in a folder of a file system."""
 
@@ -87,11 +89,9 @@ class Checkpoint:
     told = ""
     """How the configuration says that weights are packed; empty if it says nothing."""
 
-    _latest: tuple[Path, Any] | None = None
-    """The file that was read last, open: each opening reads the table of all its tensors."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._open: dict[Path, Any] = {}
         self._files = tensor_files(folder)
         manifest = verify_manifest(folder, read_files(folder, self._files))
         self.revision = manifest or _describe_digest(folder, self._files.values())
@@ -172,13 +172,20 @@ class Checkpoint:
         if path is None:
             raise ModelError(f"{self.folder}: tensor {name} is missing{instead_of(name, self._files, self.told)}")
         try:
-            if self._latest is None or self._latest[0] != path:
-                self._latest = path, safe_open(path, framework="pt")
-            value: Tensor = self._latest[1].get_tensor(name)
+            value: Tensor = self._opened(path).get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
         self._progress.add(value.nbytes)
         return value
+
+    def _opened(self, path: Path) -> Any:
+        """A file of tensors, kept open: each opening reads the table of all its tensors, which may lie in any file."""
+        found = self._open.get(path)
+        if found is None:
+            if len(self._open) >= _MOST_OPEN:
+                self._open.pop(next(iter(self._open)))
+            found = self._open[path] = safe_open(path, framework="pt")
+        return found
 
 
 _UNTOLD = "packed weights need quantization_config in config.json, or a file beside it, that says how they are packed"

@@ -6,6 +6,7 @@ library's modules, which are not always those of its tensors.
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -57,9 +58,9 @@ class WidenedCheckpoint:
         }
         _LOG.info("weights are widened", extra=told)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
-        """Names of all tensors, with one `weight` for those that hold a packed one."""
+        """Names of all tensors, with one `weight` for those that hold a packed one; with experts there are many."""
         weights = {f"{prefix}{_WEIGHT}" for prefix in self._packed}
         parts = {part for prefix in self._packed for part in self._held(prefix)}
         return (self._source.names - parts) | weights

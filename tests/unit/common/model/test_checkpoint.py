@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError, load_block, load_target
 from services.common.model.drafters.context import load_context
+from services.common.model.files import checkpoint
 from services.common.model.files.checkpoint import is_finite, resolve_folder
 from services.common.model.files.manifest import MANIFEST_FILE, verify_manifest, write_manifest
 from tests.support.tiny_checkpoints import write_tiny
@@ -167,6 +169,27 @@ def test_an_index_that_disagrees_with_its_shards_is_refused(folder: Path) -> Non
     write_manifest(folder)
     with pytest.raises(ModelError, match="but not in the file"):
         load_target(folder)
+
+
+def test_shards_are_opened_once_in_whatever_order_their_tensors_lie(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the tables of a mixture's experts each opening takes milliseconds, and there are tens of thousands."""
+    shard(folder, 5)
+    write_manifest(folder)
+    opened: list[Path] = []
+
+    def counted(path: Path, framework: str) -> object:
+        opened.append(path)
+        return safe_open(path, framework=framework)
+
+    monkeypatch.setattr(checkpoint, "safe_open", counted)
+    load_target(folder)
+    assert len(opened) == 2 * 5, "one looks what is in it"
+    monkeypatch.setattr(checkpoint, "_MOST_OPEN", 2)
+    opened.clear()
+    load_target(folder)
+    assert len(opened) > 2 * 5, "no more are open than may be"
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
