@@ -59,8 +59,13 @@ def test_no_round_waits_for_masks_that_no_rule_needs(budget: int | None, monkeyp
     if budget is not None:
         far = Grammar(Rule(thought=Thought(60, 61, True, budget, (61,))), None, frozenset({0}))
         specs[1] = replace(specs[1], grammar=far)
-    made = list[int]()
-    monkeypatch.setattr(Masks, "make", lambda self, held, drafts, width, number: made.append(number))
+    made, make = list[int](), Masks.make
+
+    def told(masks: Masks, held: Rows, drafts: Sequence[Path], width: int, number: int) -> None:
+        made.append(number)
+        make(masks, held, drafts, width, number)
+
+    monkeypatch.setattr(Masks, "make", told)
     with Rig(pair.target, pair.drafter, RigSettings(look_ahead=1)) as rig:
         assert [len(done.tokens) for done in rig.run(specs)] == [24] * 3
     assert not made
