@@ -31,7 +31,6 @@ def _listener() -> dict[str, Any]:
     route = {
         "cluster": "gateways",
         "timeout": "0s",
-        "max_stream_duration": {"grpc_timeout_header_max": "0s"},
         "retry_policy": {
             "retry_on": "unavailable,resource-exhausted",
             "num_retries": 3,
