@@ -145,8 +145,9 @@ class Pool:
 
         It is the first that takes work of those that the key leads to: where a duplicate is sent, or asks, then.
         """
-        found = self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1)
-        any(link.keep(job) for link in found if link.pair_id != pair_id)
+        for link in self._roster.answering(job.model).homes(key_of(job).encode(), HOMES + 1):
+            if link.pair_id != pair_id and link.keep(job):
+                return
 
     def _others(self, chosen: Link, job: RoutedRequest) -> list[Link]:
         """Who may hold the job's key beside the chosen one: no more behind one that has long been there.
